@@ -1,0 +1,38 @@
+"""The plan of one step: plain numbers that runner and memory carry out. Knows nothing about how it was decided."""
+
+from dataclasses import dataclass, field
+
+from parkway.request import Request
+
+PAGE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some consecutive tokens of one chat, all computed in one step (prefill, decode and replay alike).
+
+    `tokens[i]` sits at position `start + i`. `pages[p]` is the pool page of positions 64p … 64p+63 and covers every
+    position up to the chunk's end. `samples`: the last row's logits choose the next token.
+    """
+
+    slot: int
+    request: Request
+    start: int
+    tokens: tuple[int, ...]
+    pages: tuple[int, ...]
+    samples: bool
+    scored_rows: tuple[int, ...] = ()
+    """Rows (indices into `tokens`) whose logits give the log-probability of the prompt's next token."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: chunks in the order in which their rows are batched. Empty means that there is nothing to compute."""
+
+    chunks: tuple[Chunk, ...] = ()
+    given_back: tuple[int, ...] = field(default=())
+    """Slots whose pages were taken away for this step; they are computed again later."""

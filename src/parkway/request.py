@@ -1,0 +1,129 @@
+"""The words that cross the engine's door: what is asked for and what comes back. Speaks token ids; knows no text.
+
+Everything here is a msgspec struct, so that the same objects pass between threads as they are and between
+processes as MessagePack.
+"""
+
+import math
+
+import msgspec
+
+from parkway.errors import BadRequest
+
+MAX_LOGPROBS = 20
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer is sampled. `stop` is applied by the text layer; the engine never sees a string.
+
+    Order: temperature, then top_k, top_p, min_p on what is left. temperature 0 is greedy: highest logit, ties to the
+    lower id. max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only,
+    n for it and the n most probable (of the unmodified distribution). Raises BadRequest naming the field.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            _check(name, getattr(self, name), low, high)
+        if any(not text for text in self.stop):
+            raise BadRequest("stop", "stop must not contain an empty string")
+
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("max_tokens", 0, 2**31 - 1),
+    ("temperature", 0, 100),
+    ("top_k", 0, 2**31 - 1),
+    ("top_p", 0, 1),
+    ("min_p", 0, 1),
+    ("seed", -(2**63), 2**64 - 1),
+    ("logprobs", 0, MAX_LOGPROBS),
+    ("prompt_logprobs", 0, MAX_LOGPROBS),
+)
+
+
+def _check(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not (math.isfinite(value) and low <= value <= high):
+        raise BadRequest(name, f"{name} must be between {low} and {high}, not {value}")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt for one answer, as the engine sees it.
+
+    `id` is unique at its door. `seed` is settled (drawn by whoever made the request if the client gave none).
+    `stop_ids` end the answer and are its last token. `prompt_index` and `choice_index` are counters of the random
+    generator, so that the prompts and choices of one HTTP request differ.
+    """
+
+    id: int
+    prompt: list[int]
+    sampling: SamplingParams
+    seed: int
+    stop_ids: frozenset[int] = frozenset()
+    prompt_index: int = 0
+    choice_index: int = 0
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """Natural log-probability of a token (an fp32 value) at a position of the chat, with the most probable tokens there.
+
+    `position` is the token's own index in prompt + answer. `top` is sorted by falling log-probability, then rising id.
+    """
+
+    position: int
+    token_id: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True):
+    """What one step brought for one request. The last has a finish reason: stop, length, cancelled or error."""
+
+    request_id: int
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprob] = []
+    prompt_logprobs: list[TokenLogprob] = []
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat."""
+
+    model: str
+    n_ctx: int
+    slots: int
+    vocab_size: int
+    fingerprint: str
+    weight_bytes: int
+    pool_bytes: int
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """Counters and gauges of the engine, pushed with every step so that nobody has to ask a busy engine."""
+
+    running: int = 0
+    waiting: int = 0
+    pages_used: int = 0
+    pages_total: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    given_back: int = 0
+    finished: dict[str, int] = {}
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """The one message from the engine: the outputs of a step, in order, and the snapshot after it."""
+
+    outputs: list[Output]
+    snapshot: Snapshot
