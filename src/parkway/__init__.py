@@ -1,1 +1,20 @@
 """Parkway: an LLM server where a chat is parked, never failed, and its answer never depends on the traffic."""
+
+from typing import TYPE_CHECKING, Any
+
+from parkway.request import SamplingParams
+
+if TYPE_CHECKING:
+    from parkway.llm import LLM
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "SamplingParams", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """The library door is imported when it is used: a process that only serves, or only computes, starts without it."""
+    if name == "LLM":
+        from parkway.llm import LLM
+
+        return LLM
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ ParkwayError
 │   └── NoRoom            the pool or a buffer doesn't fit into memory
 ├── BadRequest            the client's fault: names the parameter, becomes a 4xx
 │   └── ContextExceeded   the prompt alone is longer than the context
+├── ShuttingDown          the server drains or stops; becomes a 503
 └── EngineDied            the engine is gone; every open request gets this
 """
 
@@ -65,6 +66,10 @@ class ContextExceeded(BadRequest):
         )
         self.n_prompt_tokens = n_prompt_tokens
         self.n_ctx = n_ctx
+
+
+class ShuttingDown(ParkwayError):
+    pass
 
 
 class EngineDied(ParkwayError):

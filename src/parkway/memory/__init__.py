@@ -1,1 +1,1 @@
-"""TODO"""
+"""The copying half of a plan: where pages are. Knows no model and no request."""

@@ -1,0 +1,1 @@
+"""What was measured and how: one command each, run as `python -m benchmarks.NAME` from the repository's root."""

@@ -1,0 +1,170 @@
+// Attention over pages. A query's result is a fixed function of its position: splits of 128 positions in rising order, in
+// each the largest score, the weights' sum and the weighted values, then merged in order. Tiles and threads only share loads.
+#pragma once
+#include "rows.h"
+
+namespace {
+
+constexpr int MAX_QUERIES = 6;  // queries that share one load of K and V: as many sums as registers allow
+constexpr int MAX_DIM = 256;
+
+struct Partial {  // of one query over one split, or over all splits merged so far
+    float largest, total;
+    float values[MAX_DIM];
+};
+
+struct Queries {
+    const float *q[MAX_QUERIES];
+    int64_t positions[MAX_QUERIES];  // the last position that each query sees
+    int64_t last;                    // the largest of them
+};
+
+INLINE int clamp16(int64_t n) { return n < 0 ? 0 : n > 16 ? 16 : (int)n; }
+
+template <class T, int N> INLINE void score_tile(const T *keys, const Queries &queries, int64_t dim, F scores[N]) {
+    for (int i = 0; i < N; i++) scores[i] = all(0.f);
+    for (int64_t d = 0; d < dim; d++) {
+        F k = load_value(keys + d * 16);
+#pragma GCC unroll 6
+        for (int i = 0; i < N; i++) scores[i] = fma(k, all(queries.q[i][d]), scores[i]);
+    }
+}
+
+// Weights of one split: exp(score - largest), exactly 0 where the query does not see; their sum lane by lane, then the tree.
+INLINE void weigh(float *scores, int64_t tiles, int64_t seen, Partial *out) {
+    F top = all(-INFINITY), total = all(0.f);
+    for (int64_t c = 0; c < tiles; c++) top = max(load(scores + c * 16), top);
+    out->largest = largest(top);
+    for (int64_t c = 0; c < tiles; c++) {
+        F e = exp(sub(load(scores + c * 16), all(out->largest)));
+        e = first(clamp16(seen - c * 16), e, all(0.f));
+        total = add(total, e);
+        store(scores + c * 16, e);
+    }
+    out->total = sum(total);
+}
+
+template <class T, int N>
+INLINE void sum_values(const Layout &layout, uint8_t *pool, const int32_t *pages, int64_t head, int64_t start, int64_t count,
+                       const float (*weights)[PK_SPLIT], Partial *out) {
+    for (int64_t d = 0; d < layout.head_dim; d += 16 * VALUE_VECTORS) {
+        F acc[N][VALUE_VECTORS];
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < VALUE_VECTORS; j++) acc[i][j] = all(0.f);
+        for (int64_t p = 0; p < count; p++) {
+            const T *v = layout.values<T>(pool, pages[(start + p) / PK_PAGE], head, (start + p) % PK_PAGE) + d;
+            F value[VALUE_VECTORS];
+            for (int j = 0; j < VALUE_VECTORS; j++) value[j] = load_value(v + 16 * j);
+#pragma GCC unroll 6
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j < VALUE_VECTORS; j++) acc[i][j] = fma(all(weights[i][p]), value[j], acc[i][j]);
+        }
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < VALUE_VECTORS; j++) store(out[i].values + d + 16 * j, acc[i][j]);
+    }
+}
+
+template <class T, int N>
+INLINE void attend_split(const Layout &layout, uint8_t *pool, const int32_t *pages, int64_t head, const Queries &queries,
+                         int64_t start, float scale, Partial *out) {
+    float scores[N][PK_SPLIT];
+    const int64_t rest = queries.last + 1 - start, count = rest < PK_SPLIT ? rest : PK_SPLIT, tiles = (count + 15) / 16;
+    for (int64_t c = 0; c < tiles; c++) {
+        F tile[N];
+        const int64_t at = start + c * 16;
+        score_tile<T, N>(layout.keys<T>(pool, pages[at / PK_PAGE], head, at % PK_PAGE / 16), queries, layout.head_dim, tile);
+        for (int i = 0; i < N; i++)
+            store(scores[i] + c * 16, first(clamp16(queries.positions[i] + 1 - at), mul(tile[i], all(scale)), all(-INFINITY)));
+    }
+    for (int i = 0; i < N; i++) weigh(scores[i], tiles, queries.positions[i] + 1 - start, out + i);
+    sum_values<T, N>(layout, pool, pages, head, start, count, scores, out);
+}
+
+INLINE void merge(Partial *a, const Partial &b, int64_t dim) {
+    float top = a->largest > b.largest ? a->largest : b.largest, lanes[16];
+    store(lanes, exp(first(1, all(a->largest - top), all(b.largest - top))));
+    F keep = all(lanes[0]), take = all(lanes[1]);
+    a->largest = top;
+    a->total = a->total * lanes[0] + b.total * lanes[1];
+    for (int64_t d = 0; d < dim; d += 16) store(a->values + d, fma(load(a->values + d), keep, mul(load(b.values + d), take)));
+}
+
+INLINE void finish(const Partial &a, int64_t dim, float *out) {
+    F inverse = all(1.f / a.total);
+    for (int64_t d = 0; d < dim; d += 16) store(out + d, mul(load(a.values + d), inverse));
+}
+
+// All splits of up to six queries of one KV head, one after the other.
+template <class T, int N>
+void attend(const Layout &layout, uint8_t *pool, const int32_t *pages, int64_t head, const Queries &queries, float scale, float **out) {
+    Partial sums[N], part[N];
+    for (int64_t start = 0; start <= queries.last; start += PK_SPLIT) {
+        attend_split<T, N>(layout, pool, pages, head, queries, start, scale, start ? part : sums);
+        for (int i = 0; start && i < N; i++)  // a query that does not reach this split is as if alone: nothing is merged
+            if (queries.positions[i] >= start) merge(sums + i, part[i], layout.head_dim);
+    }
+    for (int i = 0; i < N; i++) finish(sums[i], layout.head_dim, out[i]);
+}
+
+template <class T, int N>
+void attend_one(const Layout &layout, uint8_t *pool, const int32_t *pages, int64_t head, const Queries &queries, int64_t start,
+                float scale, Partial *out) {
+    attend_split<T, N>(layout, pool, pages, head, queries, start, scale, out);
+}
+
+using Attend = void (*)(const Layout &, uint8_t *, const int32_t *, int64_t, const Queries &, float, float **);
+using AttendOne = void (*)(const Layout &, uint8_t *, const int32_t *, int64_t, const Queries &, int64_t, float, Partial *);
+template <class T> constexpr Attend ATTEND[MAX_QUERIES] = {attend<T, 1>, attend<T, 2>, attend<T, 3>,
+                                                          attend<T, 4>, attend<T, 5>, attend<T, 6>};
+template <class T> constexpr AttendOne ATTEND_ONE[MAX_QUERIES] = {attend_one<T, 1>, attend_one<T, 2>, attend_one<T, 3>,
+                                                                 attend_one<T, 4>, attend_one<T, 5>, attend_one<T, 6>};
+
+// p[0]: q [rows, n5]; p[1]: out [rows, n6]; p[2]: Partial [PK_SPLIT_ROWS, heads, n1 splits]; p[3]: Layout; p[4]: pool.
+// n0: heads; f[0]: scale. Items: (tile, KV head), or (row, KV head, split) where the step says so.
+template <class T> void attention(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const Layout &layout = *(const Layout *)in->p[3];
+    const int64_t heads = in->n[0], shared = heads / layout.kv_heads, splits = step->splits;
+    const pk_batch *batch = step->batch;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t pair = splits ? item / splits : item, head = pair % layout.kv_heads;
+        const pk_tile tile = splits ? pk_tile{(int32_t)(pair / layout.kv_heads), 1} : step->tiles[pair / layout.kv_heads];
+        const int32_t *pages = batch->pages + batch->table_of[tile.row];
+        const int64_t all_queries = tile.rows * shared, batches = (all_queries + MAX_QUERIES - 1) / MAX_QUERIES;
+        for (int64_t b = 0; b < batches; b++) {
+            const int64_t from = all_queries * b / batches, to = all_queries * (b + 1) / batches;
+            Queries queries;
+            float *out[MAX_QUERIES];
+            queries.last = 0;
+            for (int64_t i = from; i < to; i++) {
+                const int64_t row = tile.row + i / shared, lane = (head * shared + i % shared) * layout.head_dim;
+                queries.q[i - from] = (const float *)in->p[0] + row * in->n[5] + lane;
+                queries.positions[i - from] = batch->positions[row];
+                if (batch->positions[row] > queries.last) queries.last = batch->positions[row];
+                out[i - from] = (float *)in->p[1] + row * in->n[6] + lane;
+            }
+            if (!splits) {
+                ATTEND<T>[to - from - 1](layout, (uint8_t *)in->p[4], pages, head, queries, in->f[0], out);
+                continue;
+            }
+            const int64_t split = item % splits, start = split * PK_SPLIT;
+            if (start > queries.last) continue;
+            Partial parts[MAX_QUERIES];
+            ATTEND_ONE<T>[to - from - 1](layout, (uint8_t *)in->p[4], pages, head, queries, start, in->f[0], parts);
+            Partial *kept = (Partial *)in->p[2] + (tile.row * heads + head * shared + from) * in->n[1] + split;
+            for (int64_t i = 0; i < to - from; i++) memcpy(kept + i * in->n[1], parts + i, sizeof(Partial));
+        }
+    }
+}
+
+// The same instruction's fields. Items: (row, head); none unless the step's splits were separate.
+void merge_splits(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const Layout &layout = *(const Layout *)in->p[3];
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t row = item / in->n[0], head = item % in->n[0];
+        Partial *parts = (Partial *)in->p[2] + item * in->n[1];
+        for (int64_t s = 1; s * PK_SPLIT <= step->batch->positions[row]; s++) merge(parts, parts[s], layout.head_dim);
+        finish(parts[0], layout.head_dim, (float *)in->p[1] + row * in->n[6] + head * layout.head_dim);
+    }
+}
+
+}  // namespace

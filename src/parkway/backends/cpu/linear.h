@@ -1,0 +1,112 @@
+// Linear layers. A row's sum is one lane of one thread: blocks of 32 columns in rising order, one or two fused
+// multiply-adds each, whatever the number of rows. Threads divide output groups only; columns are never split.
+#pragma once
+#include "weights.h"
+
+namespace {
+
+template <class W, int ROWS> INLINE void tile_int8(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
+    const int64_t blocks = x.k / 32;
+    F acc[ROWS];
+    for (int m = 0; m < ROWS; m++) acc[m] = all(0.f);
+    for (int64_t b = 0; b < blocks; b++, p += W::bytes) {
+        if (ROWS == 1)  // one row waits for memory: 6 blocks ahead measured best
+            for (int64_t at = 0; at < W::bytes; at += 64) prefetch(p + 6 * W::bytes + at);
+        W w = W::load(p);
+#pragma GCC unroll 8
+        for (int m = 0; m < ROWS; m++) acc[m] = w.add_dot(x, x.q + (row + m) * x.k + b * 32, (row + m) * blocks + b, acc[m]);
+    }
+    for (int m = 0; m < ROWS; m++) store(out + (row + m) * stride, acc[m]);
+}
+
+template <class W, int ROWS> INLINE void tile_float(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
+    F acc[ROWS];
+    for (int m = 0; m < ROWS; m++) acc[m] = all(0.f);
+    for (int64_t b = 0; b < x.k / 32; b++, p += W::bytes) {
+        W w = W::load(p);
+        for (int c = 0; c < 32; c++) {
+            F value = w.value(c);
+#pragma GCC unroll 8
+            for (int m = 0; m < ROWS; m++) acc[m] = fma(value, all(x.f[(row + m) * x.k + b * 32 + c]), acc[m]);
+        }
+    }
+    for (int m = 0; m < ROWS; m++) store(out + (row + m) * stride, acc[m]);
+}
+
+template <class W> struct Int8 {
+    template <int ROWS> INLINE void tile(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
+        tile_int8<W, ROWS>(x, row, p, out, stride);
+    }
+};
+template <class W> struct Float {
+    template <int ROWS> INLINE void tile(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
+        tile_float<W, ROWS>(x, row, p, out, stride);
+    }
+};
+
+// All rows against one group of 16 outputs, in tiles of as many rows as registers allow; the rest in one smaller tile.
+template <class T> void linear_group(const pk_rows *x, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+    int64_t row = 0;
+    for (; row + MAX_TILE_ROWS <= rows; row += MAX_TILE_ROWS) T::template tile<MAX_TILE_ROWS>(*x, row, p, out, stride);
+    switch (rows - row) {
+        case 1: T::template tile<1>(*x, row, p, out, stride); break;
+        case 2: T::template tile<2>(*x, row, p, out, stride); break;
+        case 3: T::template tile<3>(*x, row, p, out, stride); break;
+#if defined(PK_AVX512)
+        case 4: T::template tile<4>(*x, row, p, out, stride); break;
+        case 5: T::template tile<5>(*x, row, p, out, stride); break;
+        case 6: T::template tile<6>(*x, row, p, out, stride); break;
+        case 7: T::template tile<7>(*x, row, p, out, stride); break;
+#endif
+    }
+}
+
+INLINE int64_t rows_of(const pk_step *step, const pk_instr *in) {
+    return in->on_logit_rows ? step->batch->logit_rows : step->batch->rows;
+}
+
+INLINE void run_group(const pk_segment &s, const pk_rows *x, int64_t rows, int64_t group, float *out, int64_t stride) {
+    s.kernel(x, rows, s.weights + group * s.group_bytes, out, stride);
+    for (int64_t r = 0; s.bias && r < rows; r++) store(out + r * stride, add(load(out + r * stride), load(s.bias + group * 16)));
+}
+
+// p[0]: pk_rows. Items: the groups of 16 outputs of all segments, one segment after the other.
+void linear(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const pk_rows *x = (const pk_rows *)in->p[0];
+    const int64_t rows = rows_of(step, in);
+    int64_t first_group = 0;
+    for (const pk_segment &s : in->segment) {
+        const int64_t from = begin > first_group ? begin - first_group : 0;
+        const int64_t to = end - first_group < s.groups ? end - first_group : s.groups;
+        for (int64_t g = from; g < to; g++) {
+            float *out = s.out + g * 16;
+            run_group(s, x, rows, g, out, s.out_stride);
+            for (int64_t r = 0; s.residual && r < rows; r++) {
+                float *y = out + r * s.out_stride;
+                store(y, add(load(y), load(s.residual + r * s.out_stride + g * 16)));
+            }
+        }
+        first_group += s.groups;
+    }
+}
+
+INLINE F silu(F x) { return div(x, add(all(1.f), exp(sub(all(0.f), x)))); }
+
+// p[0]: pk_rows; segment 0: gate, segment 1: up, into whose output goes silu(gate) * up. Items: groups.
+void gated(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int thread) {
+    const pk_rows *x = (const pk_rows *)in->p[0];
+    const int64_t rows = rows_of(step, in);
+    const pk_segment &gate = in->segment[0], &up = in->segment[1];
+    float *gates = step->scratch + thread * step->scratch_floats;  // [rows, 16]
+    for (int64_t g = begin; g < end; g++) {
+        float *out = up.out + g * 16;
+        run_group(gate, x, rows, g, gates, 16);
+        run_group(up, x, rows, g, out, up.out_stride);
+        for (int64_t r = 0; r < rows; r++) {
+            float *y = out + r * up.out_stride;
+            store(y, mul(silu(load(gates + 16 * r)), load(y)));
+        }
+    }
+}
+
+}  // namespace

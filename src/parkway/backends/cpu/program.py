@@ -1,0 +1,39 @@
+"""A recorded forward pass, ready to run: one call into C++ a step."""
+
+import ctypes as C
+
+from parkway.backends.cpu.arena import Value
+from parkway.backends.cpu.library import Batch, Pool, library
+from parkway.backends.cpu.recorder import Recorder
+
+MAX_QUERIES = 6
+
+
+class Program:
+    """Instructions with addresses, the memory that they use, and the threads that run them."""
+
+    def __init__(self, recorder: Recorder, logits: Value, pool: Pool) -> None:
+        machine = recorder.machine
+        self._kept = (recorder, pool)
+        instructions, self._activations = recorder.finish()
+        shared = machine.heads // machine.kv.kv_heads
+        # Gated layers want 16 floats a row, the sampler the weights and ids of one row of logits.
+        scratch = max(16 * machine.max_rows, 2 * logits.width) + 64
+        self.bytes = self._activations.size_bytes + 4 * scratch * pool.threads
+        self.address: int = library().pk_program_new(
+            pool.address,
+            instructions,
+            len(instructions),
+            machine.max_rows,
+            max(1, MAX_QUERIES // shared),
+            machine.kv.kv_heads,
+            scratch,
+        )
+
+    def run(self, batch: Batch) -> None:
+        """Computes one step. Blocks without holding Python's lock."""
+        library().pk_program_run(self.address, C.byref(batch))
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None):
+            library().pk_program_free(self.address)

@@ -1,0 +1,123 @@
+// Operations on one row each: embedding, norm, quantisation to int8, RoPE with the KV write, picking rows for logits.
+#pragma once
+#include "linear.h"
+
+namespace {
+
+// 32 floats -> int8 with scale max|x| / 127, rounded to nearest even; s = d * sum(q) and sum(q) are what zero points need.
+INLINE void quantise32(const float *x, int8_t *q, float *d, float *s, int32_t *total) {
+    F a = load(x), b = load(x + 16);
+    float top = largest(max(abs(a), abs(b)));
+    F inverse = all(top > 1e-30f ? 127.f / top : 0.f);
+    I qa = to_int(mul(a, inverse)), qb = to_int(mul(b, inverse));
+    store_int8(q, qa);
+    store_int8(q + 16, qb);
+    *d = top / 127.f;
+    *total = sum(add(qa, qb));
+    *s = *d * (float)*total;
+}
+
+INLINE void quantise_row(const pk_rows *x, const float *from, int64_t row) {
+    const int64_t blocks = x->k / 32;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t at = row * blocks + b;
+        quantise32(from + b * 32, x->q + row * x->k + b * 32, x->d + at, x->s + at, x->sum + at);
+    }
+}
+
+// p[0]: pk_rows whose f is quantised into its q.
+void quantise(const pk_step *, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const pk_rows *x = (const pk_rows *)in->p[0];
+    for (int64_t r = begin; r < end; r++) quantise_row(x, x->f + r * x->k, r);
+}
+
+// p[0]: in [rows, n0]; p[1]: weight [n0]; p[2]: pk_rows out, f always, q where it is not null; f[0]: epsilon.
+void rms_norm(const pk_step *, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const int64_t width = in->n[0];
+    const float *weight = (const float *)in->p[1];
+    const pk_rows *out = (const pk_rows *)in->p[2];
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = (const float *)in->p[0] + r * width;
+        float *y = out->f + r * width;
+        F squares = all(0.f);
+        for (int64_t i = 0; i < width; i += 16) squares = fma(load(x + i), load(x + i), squares);
+        F scale = all(1.f / sqrtf(sum(squares) / (float)width + in->f[0]));
+        for (int64_t i = 0; i < width; i += 16) store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
+        if (out->q) quantise_row(out, y, r);
+    }
+}
+
+// p[0]: packed weights [vocabulary, n0] with n1 bytes a group; p[1]: out [rows, n0].
+template <class W> void embed(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const int64_t width = in->n[0];
+    for (int64_t r = begin; r < end; r++) {
+        const int32_t token = step->batch->tokens[r];
+        const uint8_t *p = (const uint8_t *)in->p[0] + (token / 16) * in->n[1];
+        float *out = (float *)in->p[1] + r * width;
+        float lanes[16];
+        for (int64_t i = 0; i < width; i += 32, p += W::bytes) {
+            W w = W::load(p);
+            for (int c = 0; c < 32; c++) {
+                store(lanes, w.value(c));
+                out[i + c] = lanes[token % 16];
+            }
+        }
+    }
+}
+
+// p[0]: in [rows, n0]; p[1]: out [logit rows, n0].
+void take(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const int64_t width = in->n[0];
+    for (int64_t j = begin; j < end; j++)
+        memcpy((float *)in->p[1] + j * width, (const float *)in->p[0] + step->batch->logit_row[j] * width, width * sizeof(float));
+}
+
+// Where a page keeps the keys and values of one layer: keys as tiles of 16 positions [head, tile, lane of head, position]
+// so that a tile's scores are 16 sums side by side, values [head, position, lane of head].
+struct Layout {
+    int64_t kv_heads, head_dim, page_bytes, layer_bytes, layer;
+    template <class T> T *keys(uint8_t *pool, int64_t page, int64_t head, int64_t tile) const {
+        return (T *)(pool + page * page_bytes + layer * layer_bytes) + (head * (PK_PAGE / 16) + tile) * head_dim * 16;
+    }
+    template <class T> T *values(uint8_t *pool, int64_t page, int64_t head, int64_t position) const {
+        return (T *)(pool + page * page_bytes + layer * layer_bytes) + ((kv_heads + head) * PK_PAGE + position) * head_dim;
+    }
+};
+
+INLINE void rotate(float *x, const float *turns, int64_t half, int64_t step_pairs, int64_t apart) {
+    for (int64_t i = 0; i < half; i++) {
+        float *a = x + i * step_pairs, *b = a + apart, c = turns[2 * i], s = turns[2 * i + 1];
+        float u = *a, v = *b;
+        *a = u * c - v * s;
+        *b = u * s + v * c;
+    }
+}
+
+// p[0..2]: q, k, v with strides n5, n6, n6; p[3]: Layout; p[4]: pool; p[5]: (cos, sin) [positions, n1 / 2, 2].
+// n0: heads, n1: rotated lanes, n2: 1 if pairs are neighbours, 0 if they lie half a head apart. q is rotated in place.
+template <class T> void rope_and_write(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
+    const Layout &layout = *(const Layout *)in->p[3];
+    const int64_t dim = layout.head_dim, half = in->n[1] / 2, hop = in->n[2] ? 2 : 1, apart = in->n[2] ? 1 : half;
+    const pk_batch *batch = step->batch;
+    uint8_t *pool = (uint8_t *)in->p[4];
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t position = batch->positions[r], at = position % PK_PAGE;
+        const int64_t page = batch->pages[batch->table_of[r] + position / PK_PAGE];
+        const float *turns = (const float *)in->p[5] + position * 2 * half;
+        float *q = (float *)in->p[0] + r * in->n[5], *k = (float *)in->p[1] + r * in->n[6];
+        const float *v = (const float *)in->p[2] + r * in->n[6];
+        for (int64_t h = 0; h < in->n[0]; h++) rotate(q + h * dim, turns, half, hop, apart);
+        for (int64_t h = 0; h < layout.kv_heads; h++) {
+            rotate(k + h * dim, turns, half, hop, apart);
+            T *keys = layout.keys<T>(pool, page, h, at / 16) + at % 16, *values = layout.values<T>(pool, page, h, at);
+            T line[16];
+            for (int64_t i = 0; i < dim; i += 16) {
+                store_value(line, load(k + h * dim + i));
+                for (int64_t j = 0; j < 16; j++) keys[(i + j) * 16] = line[j];
+                store_value(values + i, load(v + h * dim + i));
+            }
+        }
+    }
+}
+
+}  // namespace

@@ -1,0 +1,24 @@
+"""The block formats of GGUF that are loaded, by the library's own tables; plain decoding is the library's too."""
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+
+QUANTISED = ("Q4_0", "Q4_1", "Q8_0")
+"""Types that are multiplied as integers with int8 activations; the others (F16, F32) always with float ones."""
+SUPPORTED = (*QUANTISED, "F16", "F32")
+
+
+def row_bytes(type_name: str, columns: int) -> int:
+    """Bytes of one row of `columns` values as the file stores it."""
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]]
+    return columns // block * block_bytes
+
+
+def decode(type_name: str, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Raw rows uint8 [rows, row_bytes] → float32 [rows, columns]. The specification of every packed layout."""
+    kind = GGMLQuantizationType[type_name]
+    if kind == GGMLQuantizationType.F32:
+        return raw.view(np.float32)
+    return np.asarray(dequantize(raw, kind), dtype=np.float32)

@@ -1,0 +1,46 @@
+"""What happens to an engine, and the loop that lets it happen. Knows neither threads nor sockets: those are inboxes."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from parkway.engine.engine import Engine
+from parkway.request import Report, Request
+
+
+class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
+    request: Request
+
+    def apply(self, engine: Engine) -> None:
+        engine.arrive(self.request)
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    request_id: int
+
+    def apply(self, engine: Engine) -> None:
+        engine.cancel(self.request_id)
+
+
+Event = Arrive | Cancel
+
+
+class Inbox(Protocol):
+    """Where events come from, in order. Both return None once the door is closed."""
+
+    def take(self) -> list[Event] | None:
+        """What is there now; never waits."""
+
+    def wait(self) -> list[Event] | None:
+        """At least one event; sleeps until it is there."""
+
+
+def run(engine: Engine, inbox: Inbox, put: Callable[[Report], None]) -> None:
+    """Serve until the inbox is closed. What a step raises comes through: a broken engine must not go on."""
+    while (events := inbox.wait() if engine.idle else inbox.take()) is not None:
+        for event in events:
+            event.apply(engine)
+        report = engine.step()
+        if report is not None:
+            put(report)

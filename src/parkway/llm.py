@@ -1,0 +1,156 @@
+"""The library: a model in this process, asked with text and answering with text. Knows no HTTP."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, cast
+
+from parkway.config import EngineSettings
+from parkway.engine.build import build_engine
+from parkway.engine.door import ThreadDoor
+from parkway.errors import BadRequest, ContextExceeded, EngineDied
+from parkway.request import Output, Request, SamplingParams, TokenLogprob
+from parkway.text import ModelText, TextStream, Tokenizer
+from parkway.weights import default_model
+from parkway.weights.gguf import read_metadata
+
+SEED_BITS = 63
+
+Prompts = str | list[int] | Sequence[str | list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer. `text` has no special tokens and ends before a stop string; `token_ids` are those that made it.
+
+    The log-probabilities are there if they were asked for: one entry per token of the answer, and one per token of
+    the prompt but the first. finish_reason is "stop" or "length". `seed` brings the same answer again.
+    """
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprob]
+    prompt_logprobs: list[TokenLogprob]
+    finish_reason: str
+    seed: int
+
+
+class LLM:
+    """A model file, loaded; None is the default model. `settings` are the fields of EngineSettings.
+
+    Raises StartError. May be used from several threads; also a context manager. close() gives the memory back.
+    """
+
+    def __init__(self, model: str | Path | None = None, **settings: Any) -> None:
+        path = default_model.fetch() if model is None else Path(model)
+        self._text = ModelText.from_metadata(read_metadata(path), path.stem, path)
+        self._door = ThreadDoor(build_engine(path, EngineSettings(**settings)))
+
+    def generate(self, prompts: Prompts, params: SamplingParams | None = None) -> list[Completion]:
+        """Answer one prompt or many at once, in their order. A prompt is a text or token ids.
+
+        All prompts share one seed and differ by their index. Raises BadRequest, ContextExceeded, EngineDied.
+        """
+        return self._answer([self._ids(prompt) for prompt in _listed(prompts)], params)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], params: SamplingParams | None = None) -> Completion:
+        """Answer one conversation, by the model's chat template. Raises like generate."""
+        return self._answer([self._checked(self._text.chat_prompt(messages), "messages")], params)[0]
+
+    def close(self) -> None:
+        """End the engine. Whoever still waits for an answer gets EngineDied."""
+        self._door.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _ids(self, prompt: str | list[int]) -> list[int]:
+        tokenizer = self._text.tokenizer
+        ids = tokenizer.with_bos(tokenizer.encode(prompt)) if isinstance(prompt, str) else list(prompt)
+        return self._checked(ids, "prompt")
+
+    def _checked(self, ids: list[int], param: str) -> list[int]:
+        facts = self._door.facts
+        if not ids:
+            raise BadRequest(param, f"{param} is empty")
+        if len(ids) >= facts.n_ctx:
+            raise ContextExceeded(len(ids), facts.n_ctx, param)
+        if min(ids) < 0 or max(ids) >= facts.vocab_size:
+            raise BadRequest(param, f"{param} holds a token id that is not between 0 and {facts.vocab_size - 1}")
+        return ids
+
+    def _answer(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
+        sampling = params or SamplingParams()
+        seed = secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed
+        stop_ids = self._text.tokenizer.stop_ids
+        requests = [
+            Request(
+                id=self._door.next_id(), prompt=ids, sampling=sampling, seed=seed, stop_ids=stop_ids, prompt_index=index
+            )
+            for index, ids in enumerate(prompts)
+        ]
+        answers = {request.id: _Answer(request, self._text.tokenizer) for request in requests}
+        self._receive(answers)
+        return [answer.completion for answer in answers.values()]
+
+    def _receive(self, answers: dict[int, "_Answer"]) -> None:
+        arrived: SimpleQueue[Output] = SimpleQueue()
+        still_open = set(answers)
+        try:
+            for answer in answers.values():
+                self._door.submit(answer.request, arrived.put)
+            while still_open:
+                output = arrived.get()
+                if output.request_id in still_open and answers[output.request_id].take(output):
+                    still_open.remove(output.request_id)
+                    self._door.cancel(output.request_id)  # for a stop string; otherwise it has ended already
+        finally:
+            for request_id in still_open:
+                self._door.cancel(request_id)
+
+
+class _Answer:
+    """An answer while it grows."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
+        self.request = request
+        self._stream = TextStream(tokenizer, request.sampling.stop)
+        self._pieces: list[str] = []
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: list[TokenLogprob] = []
+        self._finish_reason: str | None = None
+
+    @property
+    def completion(self) -> Completion:
+        text, reason = "".join(self._pieces), self._finish_reason
+        assert reason is not None, "the answer has not ended"
+        return Completion(text, self._token_ids, self._logprobs, self._prompt_logprobs, reason, self.request.seed)
+
+    def take(self, output: Output) -> str | None:
+        """Add what has come; returns the finish reason if that ended the answer. Raises EngineDied."""
+        if output.finish_reason == "error":
+            raise EngineDied(output.error)
+        self._prompt_logprobs += output.prompt_logprobs
+        for index, token_id in enumerate(output.token_ids):
+            self._token_ids.append(token_id)
+            self._logprobs += output.logprobs[index : index + 1]
+            self._pieces.append(self._stream.push(token_id))
+            if self._stream.stopped:
+                break
+        if output.finish_reason is not None:
+            self._pieces.append(self._stream.finish())
+        self._finish_reason = "stop" if self._stream.stopped else output.finish_reason
+        return self._finish_reason
+
+
+def _listed(prompts: Prompts) -> list[str | list[int]]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [cast(str | list[int], prompts)]
+    return list(cast(Sequence[str | list[int]], prompts))

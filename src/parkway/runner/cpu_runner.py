@@ -1,0 +1,123 @@
+"""Runs steps on the CPU: a plan becomes one batch, one call into C++, and what it sampled."""
+
+import ctypes as C
+
+import numpy as np
+
+from parkway.backends.cpu.library import Batch, Sample
+from parkway.backends.cpu.program import Program
+from parkway.memory.page_store import PageStore
+from parkway.plan.step import Chunk, StepPlan
+from parkway.request import Request, TokenLogprob
+from parkway.runner import Sampled
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below this are greedy: their reciprocal leaves the range of fp32."""
+
+
+class CpuRunner:
+    """A `Runner`: launch computes at once, results then has everything."""
+
+    def __init__(self, program: Program, store: PageStore, *, slots: int, max_rows: int, logit_rows: int) -> None:
+        self.program = program
+        self.pages = store.pages
+        self.pool_bytes = store.bytes
+        self.logit_rows = logit_rows
+        self._store = store
+        self._tokens = np.zeros(max_rows, np.int32)
+        self._positions = np.zeros(max_rows, np.int32)
+        self._table_of = np.zeros(max_rows, np.int32)
+        self._logit_row = np.zeros(logit_rows, np.int32)
+        self._tables = np.zeros((slots, store.pages), np.int32)
+        self._table_in_use: list[tuple[int, ...] | None] = [None] * slots
+        self._samples = (Sample * logit_rows)()
+        self._batch = Batch(
+            tokens=self._tokens.ctypes.data,
+            positions=self._positions.ctypes.data,
+            table_of=self._table_of.ctypes.data,
+            pages=self._tables.ctypes.data,
+            logit_row=self._logit_row.ctypes.data,
+            samples=C.addressof(self._samples),
+        )
+        self._results: list[tuple[Chunk, Sampled]] = []
+
+    def launch(self, plan: StepPlan) -> None:
+        if not plan.chunks:
+            return
+        rows = logit_rows = 0
+        for chunk in plan.chunks:
+            logit_rows = self._ask(chunk, rows, logit_rows)
+            rows = self._place(chunk, rows)
+        self._batch.rows, self._batch.logit_rows = rows, logit_rows
+        self.program.run(self._batch)
+        self._collect(plan)
+
+    def results(self) -> list[tuple[Chunk, Sampled]]:
+        done, self._results = self._results, []
+        return done
+
+    def _place(self, chunk: Chunk, row: int) -> int:
+        end = row + len(chunk.tokens)
+        self._tokens[row:end] = chunk.tokens
+        if end - row == 1:
+            self._positions[row] = chunk.start
+        else:
+            self._positions[row:end] = np.arange(chunk.start, chunk.end)
+        self._table_of[row:end] = chunk.slot * self.pages
+        if self._table_in_use[chunk.slot] is not chunk.pages:
+            self._tables[chunk.slot, : len(chunk.pages)] = chunk.pages
+            self._table_in_use[chunk.slot] = chunk.pages
+        return end
+
+    def _ask(self, chunk: Chunk, row: int, logit_row: int) -> int:
+        """Writes what each logit row of a chunk is wanted for; returns the next free logit row."""
+        for scored in chunk.scored_rows:
+            self._logit_row[logit_row] = row + scored
+            self._samples[logit_row] = _scored(chunk, scored)
+            logit_row += 1
+        if chunk.samples:
+            self._logit_row[logit_row] = row + len(chunk.tokens) - 1
+            self._samples[logit_row] = _sampled(chunk.request, chunk.end)
+            logit_row += 1
+        return logit_row
+
+    def _collect(self, plan: StepPlan) -> None:
+        at = 0
+        for chunk in plan.chunks:
+            scored = [_logprob(self._samples[at + i]) for i in range(len(chunk.scored_rows))]
+            at += len(scored)
+            token, logprob = None, None
+            if chunk.samples:
+                sample = self._samples[at]
+                token, logprob = sample.token, _logprob(sample) if sample.top >= 0 else None
+                at += 1
+            self._results.append((chunk, Sampled(token, logprob, scored)))
+
+
+def _sampled(request: Request, position: int) -> Sample:
+    """The sampler's orders for the token at `position` of a chat."""
+    how = request.sampling
+    return Sample(
+        temperature=how.temperature if how.temperature >= GREEDY_BELOW else 0.0,
+        top_p=how.top_p,
+        min_p=how.min_p,
+        top_k=how.top_k,
+        target=-1,
+        top=-1 if how.logprobs is None else how.logprobs,
+        seed=request.seed & (2**64 - 1),
+        prompt_index=request.prompt_index,
+        choice_index=request.choice_index,
+        position=position,
+    )
+
+
+def _scored(chunk: Chunk, row: int) -> Sample:
+    """Orders to look up a prompt token's log-probability instead of drawing one."""
+    position = chunk.start + row + 1
+    wanted = chunk.request.sampling.prompt_logprobs
+    return Sample(target=chunk.request.prompt[position], top=wanted or 0, position=position)
+
+
+def _logprob(sample: Sample) -> TokenLogprob:
+    top = [(sample.top_ids[i], sample.top_logprobs[i]) for i in range(sample.top)]
+    return TokenLogprob(sample.position, sample.token, sample.logprob, top)

@@ -1,0 +1,121 @@
+"""From a model file to something that runs steps: weights packed once, then a runner for each engine that shares them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from parkway import __version__
+from parkway.backends.cpu import build
+from parkway.backends.cpu.library import Pool, best_isa
+from parkway.backends.cpu.pack import Matrix, pack_matrix
+from parkway.backends.cpu.program import Program
+from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
+from parkway.backends.quant import decode
+from parkway.config import Activations, EngineSettings
+from parkway.errors import BadSetting
+from parkway.fingerprint import fingerprint
+from parkway.memory.page_store import PageStore
+from parkway.models import build_model
+from parkway.models.llama import Llama
+from parkway.runner.cpu_runner import CpuRunner
+from parkway.weights.checkpoint import Checkpoint, RawTensor
+from parkway.weights.gguf import GgufFile
+
+MAX_LOGIT_ROWS = 64
+"""Rows of a step that may need logits: bounds their memory, and so how many prompt tokens a step can score."""
+
+
+class CpuPack:
+    """Takes a file's tensors into the kernels' layout and counts their bytes."""
+
+    def __init__(self) -> None:
+        self.packed: dict[str, Matrix] = {}
+
+    def matrix(self, tensor: RawTensor) -> Matrix:
+        made = pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1])
+        self.packed[tensor.name] = made
+        return made
+
+    def vector(self, tensor: RawTensor) -> npt.NDArray[np.float32]:
+        return decode(tensor.type.name, tensor.raw).reshape(-1).copy()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded model: its forward pass with packed weights, shared by every engine of the process."""
+
+    name: str
+    family: Llama
+    activations: Activations
+    isa: str
+    fingerprint: str
+    weight_bytes: int
+
+    @property
+    def vocab_size(self) -> int:
+        return self.family.config.vocabulary
+
+
+def load_model(path: Path, settings: EngineSettings) -> Model:
+    """Reads and packs a GGUF file. Raises BadFile, Unsupported, NoRoom."""
+    checkpoint, pack = GgufFile(path), CpuPack()
+    family = build_model(checkpoint, pack)
+    isa = _isa(settings)
+    return Model(
+        name=str(checkpoint.value("general.name") or path.stem),
+        family=family,
+        activations=settings.activations,
+        isa=isa,
+        fingerprint=fingerprint(__version__, build.source_hash(), isa, settings.activations, _identity(checkpoint)),
+        weight_bytes=sum(matrix.memory.size_bytes for matrix in pack.packed.values()),
+    )
+
+
+def make_runner(model: Model, settings: EngineSettings) -> CpuRunner:
+    """A runner with a pool, threads and buffers of its own. Raises NoRoom, BadSetting."""
+    config = model.family.config
+    store = PageStore(settings.ctx_size, layer_bytes(config.kv, model.activations) * config.layers)
+    logit_rows = max(MAX_LOGIT_ROWS, settings.parallel)
+    machine = Machine(
+        isa=model.isa,
+        activations=model.activations,
+        max_rows=settings.batch_size,
+        max_logit_rows=logit_rows,
+        max_positions=settings.ctx_size,
+        heads=config.heads,
+        kv=config.kv,
+        rope=config.rope,
+        pool=store.memory,
+    )
+    recorder = Recorder(machine)
+    logits = model.family.forward(recorder)
+    recorder.sample(logits, config.vocabulary)
+    program = Program(recorder, logits, Pool(settings.threads or _cores()))
+    return CpuRunner(program, store, slots=settings.parallel, max_rows=settings.batch_size, logit_rows=logit_rows)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _isa(settings: EngineSettings) -> str:
+    order = ("portable", "avx2", "avx512")
+    best = best_isa()
+    if settings.isa == "auto":
+        return best
+    if order.index(settings.isa) > order.index(best):
+        raise BadSetting("--isa", f"this machine has no {settings.isa}, only {best}")
+    return settings.isa
+
+
+def _identity(checkpoint: Checkpoint) -> str:
+    """Names the weights without reading all of them: every tensor's name, type and shape, and bytes of its first and last row."""
+    return fingerprint(
+        *(
+            f"{tensor.name} {tensor.type.name} {tensor.shape} {tensor.raw[0].tobytes().hex()} {tensor.raw[-1].tobytes().hex()}"
+            for tensor in checkpoint.tensors.values()
+        )
+    )

@@ -1,0 +1,49 @@
+"""Clients of an application over a fake door: in the same process, and over a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import httpx
+import pytest
+
+from parkway.api.app import create_app
+from parkway.api.server import Server, listen
+from parkway.config import ServerSettings
+from tests.api.fake import FakeDoor, byte_text
+
+Connect = Callable[[FakeDoor], AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@pytest.fixture
+def within() -> Connect:
+    """A client that calls the application without a socket; it gets a stream only when that is complete."""
+
+    @asynccontextmanager
+    async def connect(door: FakeDoor) -> AsyncIterator[httpx.AsyncClient]:
+        app = create_app(door, byte_text(), ServerSettings(alias="nick"))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://toy") as client:
+            yield client
+        door.close()
+
+    return connect
+
+
+@pytest.fixture
+def live() -> Connect:
+    """A client of a server on a socket of its own."""
+
+    @asynccontextmanager
+    async def connect(door: FakeDoor) -> AsyncIterator[httpx.AsyncClient]:
+        listener = listen("127.0.0.1", 0)
+        host, port = listener.getsockname()
+        server = Server(door, byte_text(), ServerSettings())
+        serving = asyncio.create_task(server.serve([listener]))
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            yield client
+        server.should_exit = True
+        await serving
+        door.close()
+
+    return connect

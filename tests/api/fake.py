@@ -1,0 +1,126 @@
+"""A door without an engine, which answers from a script, and a text side whose tokens are single bytes."""
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+
+from parkway.engine.door import Sink
+from parkway.errors import EngineDied
+from parkway.request import Facts, Output, Request, Snapshot, TokenLogprob
+from parkway.text import ModelText
+from parkway.text.tokenizer import _byte_characters
+
+N_CTX = 256
+EOS = 256
+FINGERPRINT = "fp-toy"
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+
+
+def byte_text() -> ModelText:
+    """Token i is the byte i; EOS is 256."""
+    characters = {ord(byte): character for character, byte in _reversed_bytes().items()}
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [*(characters[i] for i in range(256)), "<|im_end|>"],
+        "tokenizer.ggml.token_type": [1] * 256 + [3],
+        "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.eos_token_id": EOS,
+        "tokenizer.chat_template": TEMPLATE,
+    }
+    return ModelText.from_metadata(metadata, "toy")
+
+
+def _reversed_bytes() -> dict[str, str]:
+    return {chr(code): byte for code, byte in _byte_characters().items()}
+
+
+@dataclass
+class _Open:
+    request: Request
+    sink: Sink
+    script: list[int]
+    sent: int = 0
+
+
+class FakeDoor:
+    """Every request gets the same answer, a token in each step. Steps by itself, or by `step` if `paced`."""
+
+    def __init__(self, answer: str | bytes = "Hello, world!", *, paced: bool = False, seconds: float = 0) -> None:
+        self.facts = Facts(
+            model="toy",
+            n_ctx=N_CTX,
+            slots=4,
+            vocab_size=257,
+            fingerprint=FINGERPRINT,
+            weight_bytes=1,
+            pool_bytes=2,
+        )
+        self.snapshot = Snapshot(running=1, waiting=2, pages_used=3, pages_total=4, prompt_tokens=5, answer_tokens=6)
+        self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.asked: list[Request] = []
+        self.cancelled: list[int] = []
+        self.open: dict[int, _Open] = {}
+        self._answer = list(answer if isinstance(answer, bytes) else answer.encode())
+        self._paced = paced
+        self._seconds = seconds
+        self._ids = itertools.count()
+        self._stepping: asyncio.Task[None] | None = None
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def submit(self, request: Request, sink: Sink) -> None:
+        if self.died.done():
+            raise EngineDied(self.died.result())
+        self.asked.append(request)
+        self.open[request.id] = _Open(request, sink, [*self._answer, EOS])
+        if not self._paced and (self._stepping is None or self._stepping.done()):
+            self._stepping = asyncio.create_task(self._step_on())
+
+    def cancel(self, request_id: int) -> None:
+        if self.open.pop(request_id, None):
+            self.cancelled.append(request_id)
+
+    def close(self) -> None:
+        if self._stepping is not None:
+            self._stepping.cancel()
+
+    def step(self, tokens: int = 1) -> None:
+        """Gives every open request its next tokens in one output."""
+        for opened in list(self.open.values()):
+            self._put(opened, tokens)
+
+    def die(self, sentence: str = "the engine process was killed by SIGKILL") -> None:
+        opened, self.open = self.open, {}
+        for request_id, each in opened.items():
+            each.sink(Output(request_id, finish_reason="error", error=sentence))
+        self.died.set_result(sentence)
+
+    async def _step_on(self) -> None:
+        while self.open:
+            await asyncio.sleep(self._seconds)
+            self.step()
+
+    def _put(self, opened: _Open, tokens: int) -> None:
+        request, sampling = opened.request, opened.request.sampling
+        limit = N_CTX if sampling.max_tokens is None else sampling.max_tokens
+        ids = opened.script[opened.sent : min(opened.sent + tokens, limit)]
+        first, opened.sent = opened.sent, opened.sent + len(ids)
+        position = len(request.prompt) + first
+        rows = [] if sampling.logprobs is None else scored(ids, position, sampling.logprobs)
+        wanted = sampling.prompt_logprobs
+        prompt_rows = [] if wanted is None or first else scored(request.prompt, 0, wanted)[1:]
+        reason = "stop" if ids and ids[-1] == EOS else "length" if opened.sent >= limit else None
+        if reason:
+            del self.open[request.id]
+        opened.sink(Output(request.id, ids, rows, prompt_rows, reason))
+
+
+def scored(ids: list[int], start: int, top: int) -> list[TokenLogprob]:
+    """Made-up rows: a token's log-probability is a function of its id, the most probable are A, B, C …"""
+    best = [(ord("A") + i, -0.5 - i) for i in range(top)]
+    return [TokenLogprob(start + i, token_id, -token_id / 64, best) for i, token_id in enumerate(ids)]

@@ -1,0 +1,24 @@
+"""A server process over the fake door: `python -m tests.api.served ANSWER SECONDS_A_STEP DRAIN_SECONDS [DEATH]`."""
+
+import asyncio
+import sys
+
+from parkway.api.server import Server, listen
+from parkway.config import ServerSettings
+from tests.api.fake import FakeDoor, byte_text
+
+
+async def main(answer: str, seconds: str, drain_seconds: str, death: str | None = None) -> int:
+    door = FakeDoor(answer, seconds=float(seconds))
+    server = Server(door, byte_text(), ServerSettings(drain_seconds=float(drain_seconds)))
+    dying = asyncio.create_task(server.end_with(door.died))
+    if death:
+        asyncio.get_running_loop().call_later(0.5, door.die, death)
+    await server.serve([listen("127.0.0.1", 0)])
+    dying.cancel()
+    door.close()
+    return server.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

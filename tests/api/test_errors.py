@@ -1,0 +1,232 @@
+"""Bad input: a 4xx in OpenAI's shape that names the field, nothing submitted, no stream opened."""
+
+from typing import Any
+
+import pytest
+
+from parkway.errors import EngineDied
+from tests.api.conftest import Connect
+from tests.api.fake import N_CTX, FakeDoor
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+HI = [{"role": "user", "content": "Hi"}]
+
+
+def chat(**fields: Any) -> tuple[str, dict[str, Any]]:
+    return CHAT, {"messages": HI} | fields
+
+
+def completion(**fields: Any) -> tuple[str, dict[str, Any]]:
+    return COMPLETIONS, {"prompt": "Hi"} | fields
+
+
+def one_message(**fields: Any) -> tuple[str, dict[str, Any]]:
+    return CHAT, {"messages": [{"role": "user", "content": "Hi"} | fields]}
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+BAD_FIELDS = [
+    (chat(messages=None), "messages"),
+    (chat(messages=[]), "messages"),
+    (chat(messages="Hi"), "messages"),
+    (chat(messages=[1]), "messages.0"),
+    ((CHAT, {}), "messages"),
+    (one_message(role="cat"), "messages.0.role"),
+    (one_message(role=None), "messages.0.role"),
+    (one_message(content=5), "messages.0.content"),
+    (one_message(content=None), "messages.0.content"),
+    (one_message(content=[{"type": "text", "text": "x"}, IMAGE]), "messages.0.content.1.type"),
+    (one_message(content=[{"type": "text"}]), "messages.0.content.0.text"),
+    (one_message(content="half \ud800"), "messages.0.content"),
+    (one_message(content=[{"type": "text", "text": "\ud800"}]), "messages.0.content.0.text"),
+    (one_message(role="tool"), "messages"),
+    (chat(temperature=-1), "temperature"),
+    (chat(temperature="hot"), "temperature"),
+    (chat(temperature=float("nan")), "temperature"),
+    (chat(temperature=float("inf")), "temperature"),
+    (chat(temperature=10**400), "temperature"),
+    (chat(temperature=True), "temperature"),
+    (chat(top_p=1.5), "top_p"),
+    (chat(min_p=-0.1), "min_p"),
+    (chat(top_k=-1), "top_k"),
+    (chat(top_k=1.5), "top_k"),
+    (chat(seed=2**64), "seed"),
+    (chat(seed=10**400), "seed"),
+    (chat(seed=[]), "seed"),
+    (chat(n=0), "n"),
+    (chat(n=10**9), "n"),
+    (chat(max_tokens=-1), "max_tokens"),
+    (chat(max_completion_tokens=2**31), "max_completion_tokens"),
+    (chat(stop=""), "stop"),
+    (chat(stop=["a", ""]), "stop"),
+    (chat(stop=[1]), "stop"),
+    (chat(stop=["x"] * 33), "stop"),
+    (chat(stop="\ud800"), "stop"),
+    (chat(logprobs=True, top_logprobs=21), "top_logprobs"),
+    (chat(top_logprobs=2), "top_logprobs"),
+    (chat(logprobs=2), "logprobs"),
+    (chat(stream="yes"), "stream"),
+    (chat(stream_options={"include_usage": 1}), "stream_options.include_usage"),
+    (chat(tools=[{"type": "function"}]), "tools"),
+    (chat(tools=[{"type": "function"}], tool_choice="auto"), "tools"),
+    (chat(response_format={"type": "json_object"}), "response_format"),
+    (chat(logit_bias={"5": 1}), "logit_bias"),
+    (chat(presence_penalty=0.5), "presence_penalty"),
+    (chat(frequency_penalty=0.5), "frequency_penalty"),
+    (chat(repeat_penalty=1.1), "repeat_penalty"),
+    (chat(grammar="root ::= x"), "grammar"),
+    (chat(json_schema={}), "json_schema"),
+    (completion(best_of=2), "best_of"),
+    (completion(suffix="x"), "suffix"),
+    (completion(logprobs=21), "logprobs"),
+    (completion(logprobs=-1), "logprobs"),
+    (completion(echo="yes"), "echo"),
+    (completion(prompt=None), "prompt"),
+    (completion(prompt=""), "prompt"),
+    (completion(prompt=[]), "prompt"),
+    (completion(prompt=[[]]), "prompt"),
+    (completion(prompt=["a", ""]), "prompt"),
+    (completion(prompt=["a", 5]), "prompt"),
+    (completion(prompt=[True]), "prompt"),
+    (completion(prompt=[257]), "prompt"),
+    (completion(prompt=[-1]), "prompt"),
+    (completion(prompt=[10**30]), "prompt"),
+    (completion(prompt="half \ud800"), "prompt"),
+    (completion(prompt=["a"] * 2000, n=2), "prompt"),
+    (("/tokenize", {}), "content"),
+    (("/tokenize", {"content": 5}), "content"),
+    (("/tokenize", {"content": "\ud800"}), "content"),
+    (("/detokenize", {"tokens": "x"}), "tokens"),
+    (("/detokenize", {"tokens": [257]}), "tokens"),
+    (("/detokenize", {"tokens": [-1]}), "tokens"),
+    (("/detokenize", {"tokens": [1.5]}), "tokens.0"),
+]
+
+
+def encoded(body: Any) -> bytes:
+    import json
+
+    return json.dumps(body).encode()
+
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(("asked", "param"), BAD_FIELDS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_bad_field(within: Connect, asked: tuple[str, dict[str, Any]], param: str, stream: bool) -> None:
+    url, body = asked
+    async with within(door := FakeDoor()) as http:
+        answer = await http.post(url, content=encoded({"stream": stream} | body), headers=JSON)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert error["message"]
+    assert not door.asked
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"5", b"null", b'"x"', b"\xff", b'{"a": }', b"[" * 100_000, b'{"n": ' + b"9" * 5000 + b"}"],
+    ids=lambda body: str(body[:10]),
+)
+@pytest.mark.parametrize("url", [CHAT, COMPLETIONS, "/tokenize", "/detokenize"])
+async def test_bad_json(within: Connect, url: str, body: bytes) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.post(url, content=body, headers=JSON)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_deep_nesting_in_a_message(within: Connect) -> None:
+    """It may be refused or ignored, as deep as the parser goes."""
+    deep = b'{"messages": [{"role": "user", "content": "Hi", "more": ' + b"[" * 900 + b"]" * 900 + b"}]}"
+    async with within(FakeDoor()) as http:
+        assert (await http.post(CHAT, content=deep, headers=JSON)).status_code in (200, 400)
+
+
+async def test_nul_is_text(within: Connect) -> None:
+    async with within(door := FakeDoor()) as http:
+        assert (await http.post(COMPLETIONS, json={"prompt": "a\0b"})).status_code == 200
+        assert (await http.post(CHAT, json={"messages": [{"role": "user", "content": "\0"}]})).status_code == 200
+    assert [bytes(r.prompt) for r in door.asked] == [b"a\0b", b"<user>\0"]
+
+
+async def test_other_content_type(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.post(CHAT, content=encoded({"messages": HI}), headers={"content-type": "text/plain"})
+    assert answer.status_code == 400
+    assert "application/json" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("asked", [chat(model="gpt-4"), completion(model="gpt-4"), chat(model="\n")])
+async def test_unknown_model(within: Connect, asked: tuple[str, dict[str, Any]]) -> None:
+    async with within(door := FakeDoor()) as http:
+        answer = await http.post(asked[0], json=asked[1])
+        assert (await http.get("/v1/models/gpt-4")).status_code == 404
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert not door.asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        (completion(prompt=["a", "b" * N_CTX]), "prompt"),
+        (completion(prompt=[[65] * N_CTX], stream=True), "prompt"),
+        (one_message(content="b" * (N_CTX - len("<user>"))), "messages"),
+    ],
+    ids=["texts", "ids", "chat"],
+)
+async def test_prompt_too_long(within: Connect, asked: tuple[str, dict[str, Any]], param: str) -> None:
+    async with within(door := FakeDoor()) as http:
+        answer = await http.post(asked[0], json=asked[1])
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "exceed_context_size_error", param)
+    assert (error["n_prompt_tokens"], error["n_ctx"]) == (N_CTX, N_CTX)
+    assert not door.asked
+
+
+async def test_longest_prompt(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.post(COMPLETIONS, json={"prompt": "b" * (N_CTX - 1), "max_tokens": 1})
+    assert answer.json()["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status"),
+    [("GET", "/nowhere", 404), ("GET", CHAT, 405), ("DELETE", "/health", 405), ("OPTIONS", CHAT, 405)],
+)
+async def test_no_such_route(within: Connect, method: str, url: str, status: int) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.request(method, url)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert url in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_dead_engine(within: Connect, stream: bool) -> None:
+    async with within(door := FakeDoor()) as http:
+        door.die("the engine died")
+        answer = await http.post(CHAT, json={"messages": HI, "stream": stream})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+    with pytest.raises(EngineDied):
+        raise EngineDied
+
+
+async def test_a_bug_of_ours_has_the_shape_too(within: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx
+
+    from parkway.api.app import create_app
+    from parkway.config import ServerSettings
+    from tests.api.fake import byte_text
+
+    door = FakeDoor()
+    monkeypatch.setattr(door, "submit", lambda *_: 1 / 0)
+    transport = httpx.ASGITransport(create_app(door, byte_text(), ServerSettings()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://toy") as http:
+        answer = await http.post(CHAT, json={"messages": HI})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")

@@ -1,0 +1,92 @@
+"""The small endpoints: /health, /metrics, /tokenize, /detokenize, /props and the OpenAPI description."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from parkway.api.metrics import Histogram
+from tests.api.conftest import Connect
+from tests.api.fake import EOS, FINGERPRINT, FakeDoor
+
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def test_health(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_metrics(within: Connect) -> None:
+    async with within(FakeDoor("abc")) as http:
+        for body in (HI, HI, HI | {"max_tokens": 2}, HI | {"stop": "b"}):
+            await http.post("/v1/chat/completions", json=body)
+        page = await http.get("/metrics")
+    assert page.headers["content-type"].startswith("text/plain")
+    samples = {
+        (s.name, *(v for k, v in sorted(s.labels.items()) if k != "model_name")): s.value
+        for family in text_string_to_metric_families(page.text)
+        for s in family.samples
+    }
+    assert all('model_name="nick"' in line for line in page.text.splitlines() if line[0] != "#")
+    assert samples["vllm:num_requests_running",] == 1
+    assert samples["vllm:num_requests_waiting",] == 2
+    assert samples["vllm:kv_cache_usage_perc",] == 0.75
+    assert samples["vllm:num_preemptions_total",] == 0
+    assert samples["vllm:prompt_tokens_total",] == 5
+    assert samples["vllm:generation_tokens_total",] == 6
+    reasons = {reason: samples["vllm:request_success_total", reason] for reason in ("stop", "length", "abort", "error")}
+    assert reasons == {"stop": 3, "length": 1, "abort": 0, "error": 0}
+    assert samples["vllm:time_to_first_token_seconds_count",] == 4
+    assert samples["vllm:inter_token_latency_seconds_count",] == 3 + 3 + 1 + 1
+    assert samples["vllm:e2e_request_latency_seconds_bucket", "+Inf"] == 4
+
+
+def test_histogram_puts_a_bound_into_its_own_bucket() -> None:
+    from prometheus_client.core import HistogramMetricFamily
+
+    histogram = Histogram()
+    for seconds in (0.001, 0.0011, 5000.0):
+        histogram.observe(seconds)
+    family = HistogramMetricFamily("x", "x", labels=["m"])
+    histogram.add_to(family, ["toy"])
+    counts = {s.labels.get("le"): s.value for s in family.samples}
+    assert (counts["0.001"], counts["0.0025"], counts["1800.0"], counts["+Inf"]) == (1, 2, 2, 3)
+
+
+async def test_tokenize(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+
+        async def tokens(**body: object) -> object:
+            return (await http.post("/tokenize", json=body)).json()["tokens"]
+
+        assert await tokens(content="a<|im_end|>") == [97, EOS]
+        assert await tokens(content="<|im_end|>", parse_special=False) == list(b"<|im_end|>")
+        assert await tokens(content="a", add_special=True) == [97]
+        assert await tokens(content="") == []
+        pieces = [{"id": 97, "piece": "a"}, {"id": 0xC3, "piece": [0xC3]}, {"id": 0xA9, "piece": [0xA9]}]
+        assert await tokens(content="aé", with_pieces=True) == pieces
+
+
+async def test_detokenize(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.post("/detokenize", json={"tokens": [97, *"é".encode(), EOS, 0xC3]})
+        assert answer.json() == {"content": "aé<|im_end|>\ufffd"}
+        assert (await http.post("/detokenize", json={"tokens": []})).json() == {"content": ""}
+
+
+async def test_props(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        props = (await http.get("/props")).json()
+    assert props == {
+        "model": "nick",
+        "n_ctx": 256,
+        "total_slots": 4,
+        "exact_concurrency": True,
+        "fingerprint": FINGERPRINT,
+    }
+
+
+async def test_openapi_describes_the_bodies(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        description = (await http.get("/openapi.json")).json()
+    assert {"/v1/chat/completions", "/v1/completions", "/tokenize", "/health"} <= description["paths"].keys()
+    assert "temperature" in description["components"]["schemas"]["ChatBody"]["properties"]

@@ -1,0 +1,144 @@
+"""A model without arithmetic: its next token is a hash of all earlier ids, read back from a toy KV. Lost KV shows."""
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from zlib import crc32
+
+from parkway.config import EngineSettings
+from parkway.engine.engine import Engine
+from parkway.errors import BadFile
+from parkway.plan.planner import Limits
+from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
+from parkway.request import Facts, Output, Request, SamplingParams, TokenLogprob
+from parkway.runner import Sampled
+
+VOCAB_SIZE = 89
+STOP_ID = 88
+FACTORY = "tests.engine.toy:build_toy"
+
+Answer = tuple[list[int], list[TokenLogprob], list[TokenLogprob], str | None]
+
+
+class ToyRunner:
+    """Computes at once. `kv` maps (page, offset) to the id and position that were written there last."""
+
+    def __init__(self, logit_rows: int = 64, seconds: float = 0.0) -> None:
+        self.logit_rows = logit_rows
+        self.seconds = seconds
+        self.kv: dict[tuple[int, int], tuple[int, int]] = {}
+        self._results: list[tuple[Chunk, Sampled]] = []
+
+    def launch(self, plan: StepPlan) -> None:
+        time.sleep(self.seconds)
+        for chunk in plan.chunks:
+            for position, token_id in enumerate(chunk.tokens, chunk.start):
+                page, offset = divmod(position, PAGE_TOKENS)
+                self.kv[chunk.pages[page], offset] = token_id, position
+        self._results += [(chunk, self._compute(chunk)) for chunk in plan.chunks]
+
+    def results(self) -> list[tuple[Chunk, Sampled]]:
+        results, self._results = self._results, []
+        return results
+
+    def _compute(self, chunk: Chunk) -> Sampled:
+        prompt, sampling = chunk.request.prompt, chunk.request.sampling
+        scored = [
+            _scored(self._read(chunk, end), prompt[end]) for end in (chunk.start + r + 1 for r in chunk.scored_rows)
+        ]
+        if not chunk.samples:
+            return Sampled(None, None, scored)
+        seen = self._read(chunk, chunk.end)
+        token_id = next_token(seen, chunk.request.seed)
+        return Sampled(token_id, None if sampling.logprobs is None else _scored(seen, token_id), scored)
+
+    def _read(self, chunk: Chunk, end: int) -> list[int]:
+        cells = [self.kv[chunk.pages[p // PAGE_TOKENS], p % PAGE_TOKENS] for p in range(end)]
+        assert [position for _, position in cells] == list(range(end)), "KV of another position"
+        return [token_id for token_id, _ in cells]
+
+
+def next_token(seen: list[int], seed: int) -> int:
+    return crc32(bytes(seen), seed & 0xFFFFFFFF) % VOCAB_SIZE
+
+
+def _scored(seen: list[int], token_id: int) -> TokenLogprob:
+    return TokenLogprob(len(seen), token_id, -(crc32(bytes(seen)) / 2**32), [])
+
+
+def expected(request: Request, n_ctx: int) -> Answer:
+    """What the toy model answers, computed without an engine."""
+    seen, sampling = list(request.prompt), request.sampling
+    prompt_logprobs = (
+        [] if sampling.prompt_logprobs is None else [_scored(seen[:i], seen[i]) for i in range(1, len(seen))]
+    )
+    most = n_ctx - len(seen) if sampling.max_tokens is None else min(sampling.max_tokens, n_ctx - len(seen))
+    tokens: list[int] = []
+    logprobs: list[TokenLogprob] = []
+    while len(tokens) < most:
+        tokens.append(next_token(seen, request.seed))
+        if sampling.logprobs is not None:
+            logprobs.append(_scored(seen, tokens[-1]))
+        seen.append(tokens[-1])
+        if tokens[-1] in request.stop_ids and not sampling.ignore_eos:
+            return tokens, logprobs, prompt_logprobs, "stop"
+    return tokens, logprobs, prompt_logprobs, "length"
+
+
+def joined(outputs: Iterable[Output]) -> Answer:
+    """The outputs of one request as one answer; checks that only the last ends it."""
+    outputs = list(outputs)
+    assert [output.finish_reason for output in outputs[:-1]] == [None] * (len(outputs) - 1)
+    return (
+        [token_id for output in outputs for token_id in output.token_ids],
+        [logprob for output in outputs for logprob in output.logprobs],
+        [logprob for output in outputs for logprob in output.prompt_logprobs],
+        outputs[-1].finish_reason,
+    )
+
+
+def make_request(request_id: int, length: int = 10, **sampling: int | bool | None) -> Request:
+    prompt = [(request_id * 7 + i * 13) % VOCAB_SIZE for i in range(length)]
+    params = SamplingParams(**sampling)  # type: ignore[arg-type]
+    return Request(id=request_id, prompt=prompt, sampling=params, seed=request_id, stop_ids=frozenset({STOP_ID}))
+
+
+def make_toy(given_runner: ToyRunner | None = None, /, **limits: int) -> Engine:
+    """An engine on a toy runner; `limits` are fields of Limits."""
+    runner = given_runner or ToyRunner()
+    given = {"slots": 4, "pages": 16, "n_ctx": 512, "batch_tokens": 64, "logit_rows": runner.logit_rows, **limits}
+    facts = Facts(
+        model="toy",
+        n_ctx=given["n_ctx"],
+        slots=given["slots"],
+        vocab_size=VOCAB_SIZE,
+        fingerprint="toy",
+        weight_bytes=0,
+        pool_bytes=0,
+    )
+    return Engine(runner, Limits(**given), facts)
+
+
+def build_toy(path: Path, settings: EngineSettings) -> Engine:
+    """For engine processes: the file's name chooses what the toy does."""
+    if path.name == "missing":
+        raise BadFile(path, "there is no such file")
+    if path.name == "crash":
+        os._exit(7)
+    if path.name == "hang":
+        time.sleep(600)
+    runner = BrokenRunner() if path.name == "broken" else ToyRunner(seconds=0.01 if path.name == "slow" else 0.0)
+    return make_toy(runner, slots=settings.parallel)
+
+
+class BrokenRunner(ToyRunner):
+    """Fails at its third step."""
+
+    steps = 0
+
+    def launch(self, plan: StepPlan) -> None:
+        self.steps += 1
+        if self.steps == 3:
+            raise RuntimeError("planted")
+        super().launch(plan)

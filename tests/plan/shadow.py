@@ -1,0 +1,232 @@
+"""What the planner's steps must look like: a shadow pool, a toy model and each chat's answer as it would be alone."""
+
+from dataclasses import dataclass, field
+
+from parkway.plan.pages import pages_for
+from parkway.plan.planner import Limits, Planner
+from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
+from parkway.request import Request
+
+Row = tuple[int, int, int]  # request, position, digest of all tokens up to here
+
+
+def absorb(digest: int, token_id: int) -> int:
+    return (digest * 31 + token_id + 1) % 1_000_003
+
+
+def next_token(digest: int) -> int:
+    return digest % 97
+
+
+@dataclass(eq=False)
+class Chat:
+    """A request with all that will come of it, and how far the planner has brought it."""
+
+    request: Request
+    tokens: list[int]
+    reason: str
+    rows: list[Row]
+    known: int
+    slot: int = -1
+    computed: int = 0
+    decodes: bool = False
+    scored: set[int] = field(default_factory=set)
+    pages: tuple[int, ...] = ()
+
+    @classmethod
+    def alone(cls, request: Request, n_ctx: int) -> "Chat":
+        tokens, reason = list(request.prompt), ""
+        rows: list[Row] = []
+        digest = 0
+        while not reason:
+            for position in range(len(rows), len(tokens)):
+                digest = absorb(digest, tokens[position])
+                rows.append((request.id, position, digest))
+            if len(tokens) == n_ctx or len(tokens) - len(request.prompt) == request.sampling.max_tokens:
+                reason = "length"
+                break
+            tokens.append(next_token(digest))
+            if tokens[-1] in request.stop_ids and not request.sampling.ignore_eos:
+                reason = "stop"
+        return cls(request, tokens, reason, rows, known=len(request.prompt))
+
+    @property
+    def answer_tokens(self) -> int:
+        return self.known - len(self.request.prompt)
+
+    def lose_pages(self) -> None:
+        self.computed, self.pages, self.decodes = 0, (), False
+
+
+class Shadow:
+    """Follows a planner from outside and asserts, step by step, that it keeps its promises."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.planner = Planner(limits)
+        self.pool: list[list[Row | None]] = [[None] * PAGE_TOKENS for _ in range(limits.pages)]
+        self.arrived: list[Chat] = []
+        self.preempted: list[Chat] = []
+        self.running: list[Chat] = []
+        self.ended: list[Chat] = []
+        self.given_back = 0
+
+    @property
+    def open(self) -> list[Chat]:
+        return self.arrived + self.preempted + self.running
+
+    def arrive(self, request: Request) -> None:
+        self.arrived.append(Chat.alone(request, self.limits.n_ctx))
+        self.planner.arrive(request)
+
+    def cancel(self, chat: Chat) -> None:
+        assert self.planner.cancel(chat.request.id)
+        assert not self.planner.cancel(chat.request.id)
+        self._remove(chat)
+
+    def plan(self) -> StepPlan:
+        plan = self.planner.plan()
+        self._follow_moves(plan)
+        assert bool(plan.chunks) == bool(self.running) == (not self.planner.idle)
+        chats = [self._owner(chunk) for chunk in plan.chunks]
+        self._check_order(chats, plan)
+        self._check_budget(chats, plan)
+        for chat, chunk in zip(chats, plan.chunks, strict=True):
+            self._check_chunk(chat, chunk)
+            self._check_scored(chat, chunk)
+        self._check_pages()
+        for chat, chunk in zip(chats, plan.chunks, strict=True):
+            self._compute(chat, chunk)
+        return plan
+
+    def report(self, chunk: Chunk) -> None:
+        """Samples from what the shadow pool holds, and tells the planner."""
+        chat = next((chat for chat in self.running if chat.request.id == chunk.request.id), None)
+        row = self._row(chunk.pages, chunk.end - 1)
+        token_id = next_token(row[2]) if chunk.samples else None
+        reason = self.planner.sampled(chunk, token_id)
+        if chat is None:
+            assert reason is None, "a cancelled chat ended again"
+            return
+        if token_id is not None:
+            assert token_id == chat.tokens[chat.known], "not the answer that the chat gets alone"
+            chat.known, chat.decodes = chat.known + 1, True
+        done = chat.known == len(chat.tokens) and chat.computed >= len(chat.request.prompt)
+        assert reason == (chat.reason if done else None)
+        if done:
+            self._check_all_scored(chat)
+            self._remove(chat)
+
+    def _follow_moves(self, plan: StepPlan) -> None:
+        """Who gave back on purpose, who started, who gave back for want of pages; only how many is open."""
+        every = self.limits.give_back_every
+        due = [chat for chat in self.running if every and chat.decodes and chat.answer_tokens % every == 0]
+        victims = plan.given_back[len(due) :]
+        assert list(plan.given_back[: len(due)]) == [chat.slot for chat in due]
+        for chat in due:
+            self._preempt(chat)
+        starts = self.planner.running - len(self.running) + len(victims)
+        assert not (starts and victims), "somebody started on pages that others needed"
+        for _ in range(starts):
+            self._start()
+        if not victims:
+            self._check_head_must_wait()
+        for index in victims:
+            assert len(self.running) > 1, "the leader gave its pages back"
+            assert self.running[-1].slot == index, "not the youngest gave its pages back"
+            self._preempt(self.running[-1])
+        assert self.planner.given_back == self.given_back
+        assert self.planner.running == len(self.running)
+        assert self.planner.waiting == len(self.arrived) + len(self.preempted)
+
+    def _start(self) -> None:
+        if self.preempted:
+            self.running.append(self.preempted.pop(0))
+            return
+        chat = self.arrived.pop(0)
+        taken = {other.slot for other in self.running}
+        chat.slot = min(set(range(self.limits.slots)) - taken)
+        self.running.append(chat)
+
+    def _preempt(self, chat: Chat) -> None:
+        self.running.remove(chat)
+        chat.lose_pages()
+        self.preempted.append(chat)
+        self.given_back += 1
+
+    def _remove(self, chat: Chat) -> None:
+        for chats in (self.arrived, self.preempted, self.running):
+            if chat in chats:
+                chats.remove(chat)
+        self.ended.append(chat)
+
+    def _check_head_must_wait(self) -> None:
+        slots_left = self.limits.slots - len(self.running) - len(self.preempted)
+        waiting = self.preempted or self.arrived[: max(slots_left, 0)]
+        promised = sum(pages_for(chat.known + 1) for chat in [*self.running, *waiting[:1]])
+        assert not waiting or promised > self.limits.pages, "the head waits although it fits"
+
+    def _owner(self, chunk: Chunk) -> Chat:
+        chat = next((chat for chat in self.running if chat.request is chunk.request), None)
+        assert chat, "somebody computes who has not started, was passed or has ended"
+        assert chat.slot == chunk.slot
+        return chat
+
+    def _check_order(self, chats: list[Chat], plan: StepPlan) -> None:
+        in_order = [chat for chat in self.running if chat in chats]
+        assert chats == sorted(in_order, key=lambda chat: not chat.decodes), "decoders first, each kind as it started"
+        assert all(chat in chats for chat in self.running if chat.decodes), "a decoder was left out"
+        assert self.running[:1] == [chat for chat in self.running[:1] if chat in chats], "the leader was left out"
+
+    def _check_budget(self, chats: list[Chat], plan: StepPlan) -> None:
+        limits = self.limits
+        tokens = sum(len(chunk.tokens) for chunk in plan.chunks)
+        rows = sum(len(chunk.scored_rows) + chunk.samples for chunk in plan.chunks)
+        assert tokens <= limits.batch_tokens
+        assert rows <= limits.logit_rows
+        assert all(1 <= len(chunk.tokens) <= (limits.chunk_tokens or tokens) for chunk in plan.chunks)
+        if tokens < limits.batch_tokens and rows < limits.logit_rows and not plan.given_back:
+            ends = {id(chat): chunk.end for chat, chunk in zip(chats, plan.chunks, strict=True)}
+            for chat in self.running:
+                most = min(chat.known, chat.computed + (limits.chunk_tokens or chat.known))
+                assert ends.get(id(chat)) == most, "rows were left over that a chat could use"
+
+    def _check_chunk(self, chat: Chat, chunk: Chunk) -> None:
+        assert chunk.start == chat.computed
+        assert chunk.end <= chat.known
+        assert list(chunk.tokens) == chat.tokens[chunk.start : chunk.end]
+        assert chunk.samples == (chunk.end == chat.known < len(chat.tokens))
+        assert len(chunk.pages) == pages_for(chunk.end)
+        assert chunk.pages[: len(chat.pages)] == chat.pages, "a page of a running chat moved"
+        held = [row for page in chunk.pages for row in self.pool[page]]
+        assert held[: chunk.start] == chat.rows[: chunk.start], "an earlier row is not this chat's own"
+        chat.pages = chunk.pages
+
+    def _check_scored(self, chat: Chat, chunk: Chunk) -> None:
+        scores = chat.request.sampling.prompt_logprobs is not None
+        owed = set(range(len(chat.request.prompt) - 1)) - chat.scored if scores else set()
+        rows = [position - chunk.start for position in range(chunk.start, chunk.end) if position in owed]
+        assert list(chunk.scored_rows) == rows
+        chat.scored.update(position + chunk.start for position in rows)
+
+    def _check_all_scored(self, chat: Chat) -> None:
+        if chat.request.sampling.prompt_logprobs is not None:
+            assert chat.scored == set(range(len(chat.request.prompt) - 1))
+
+    def _check_pages(self) -> None:
+        held = [page for chat in self.running for page in chat.pages]
+        assert len(set(held)) == len(held), "two chats hold one page"
+        assert len(held) == self.planner.pages_used
+
+    def _compute(self, chat: Chat, chunk: Chunk) -> None:
+        digest = self._row(chunk.pages, chunk.start - 1)[2] if chunk.start else 0
+        for position, token_id in enumerate(chunk.tokens, chunk.start):
+            digest = absorb(digest, token_id)
+            page = self.pool[chunk.pages[position // PAGE_TOKENS]]
+            page[position % PAGE_TOKENS] = (chat.request.id, position, digest)
+        chat.computed = chunk.end
+
+    def _row(self, pages: tuple[int, ...], position: int) -> Row:
+        row = self.pool[pages[position // PAGE_TOKENS]][position % PAGE_TOKENS]
+        assert row is not None, "a row is read that nobody wrote"
+        return row

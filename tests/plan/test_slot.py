@@ -1,0 +1,49 @@
+"""A slot's states and moves."""
+
+import pytest
+
+from parkway.plan.slot import MOVES, Slot, State
+from parkway.request import Request, SamplingParams
+
+
+def slot_in(state: State) -> Slot:
+    request = Request(id=1, prompt=[5, 6, 7], sampling=SamplingParams(max_tokens=2), seed=0, stop_ids=frozenset({7, 9}))
+    slot = Slot.start(0, request, n_ctx=8)
+    slot.state = state
+    return slot
+
+
+@pytest.mark.parametrize("before", State)
+@pytest.mark.parametrize("after", State)
+def test_only_the_moves_of_the_table_are_legal(before: State, after: State) -> None:
+    slot = slot_in(before)
+    if after in MOVES[before]:
+        slot.move(after)
+        assert slot.state is after
+    else:
+        with pytest.raises(AssertionError, match="can't become"):
+            slot.move(after)
+
+
+def test_every_state_that_lives_can_be_cancelled_and_every_state_can_be_reached() -> None:
+    dead = {State.FINISHED, State.CANCELLED}
+    assert all((State.CANCELLED in moves) == (state not in dead) for state, moves in MOVES.items())
+    assert frozenset().union(*MOVES.values()) == set(State) - {State.PREFILL}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"), [([], None), ([8], None), ([9], "stop"), ([8, 9], "stop"), ([8, 8], "length")]
+)
+def test_finish_reason(answer: list[int], reason: str | None) -> None:
+    """The prompt's own last token is a stop token here, and ends nothing."""
+    slot = slot_in(State.DECODE)
+    slot.tokens += answer
+    assert slot.finish_reason == reason
+
+
+def test_advance_decodes_once_everything_known_is_computed() -> None:
+    slot = slot_in(State.PREFILL)
+    slot.pages = (4,)
+    first, last = slot.advance(2), slot.advance(3)
+    assert (first.tokens, first.samples, last.tokens, last.samples) == ((5, 6), False, (7,), True)
+    assert slot.state is State.DECODE

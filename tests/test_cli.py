@@ -1,0 +1,171 @@
+"""The command line: which value wins, how refusals read, and what `inspect` tells."""
+
+import sys
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from parkway import cli
+from parkway.config import EngineSettings, ServerSettings
+from parkway.errors import NoRoom
+from parkway.weights import default_model
+
+MODEL = Path("model.gguf")
+STARTED = {"parkway.api.server": "serve", "parkway.verify": "run", "parkway.bench": "run"}
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner in (EngineSettings, ServerSettings):
+        for field in fields(owner):
+            monkeypatch.delenv(f"PARKWAY_{field.name.upper()}", raising=False)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The arguments with which serve, verify or bench were started; nothing is started."""
+    seen: list[tuple[Any, ...]] = []
+
+    def run(*arguments: Any) -> int:
+        seen.append(arguments)
+        return 0
+
+    for name, function in STARTED.items():
+        stand_in = ModuleType(name)
+        monkeypatch.setattr(stand_in, function, run, raising=False)
+        monkeypatch.setitem(sys.modules, name, stand_in)
+        parent, _, child = name.rpartition(".")
+        monkeypatch.setattr(import_module(parent), child, stand_in, raising=False)
+    return seen
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence with which these arguments are refused."""
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("parkway: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("parkway: ").rstrip()
+
+
+def test_serve_has_the_defaults_of_the_settings(calls: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["serve", str(MODEL)]) == 0
+    assert calls == [(MODEL, EngineSettings(), ServerSettings())]
+
+
+def test_serve_has_a_flag_for_every_field(calls: list[tuple[Any, ...]]) -> None:
+    engine = EngineSettings(ctx_size=128, parallel=2, batch_size=7, threads=3, activations="f32", isa="portable")
+    server = ServerSettings(host="::1", port=81, alias="a", drain_seconds=1.5)
+    flags = [text for owner in (engine, server) for text in _as_flags(owner)]
+    assert cli.main(["serve", *flags, str(MODEL)]) == 0
+    assert calls == [(MODEL, engine, server)]
+
+
+def _as_flags(settings: EngineSettings | ServerSettings) -> list[str]:
+    pairs = [(field.metadata["flags"][0], getattr(settings, field.name)) for field in fields(settings)]
+    assert all(getattr(settings, field.name) != field.default for field in fields(settings))
+    return [text for flag, value in pairs for text in (flag, str(value))]
+
+
+def test_llama_server_spellings(calls: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["serve", "-c", "128", "-np", "2", "-b", "64", "-t", "1", "--host", "h", "--port", "1"]) == 0
+    (_, engine, server) = calls[0]
+    assert (engine.ctx_size, engine.parallel, engine.batch_size, engine.threads) == (128, 2, 64, 1)
+    assert (server.host, server.port) == ("h", 1)
+
+
+def test_a_variable_replaces_the_default_and_a_flag_the_variable(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARKWAY_CTX_SIZE", "256")
+    monkeypatch.setenv("PARKWAY_PARALLEL", "3")
+    assert cli.main(["bench", str(MODEL), "--ctx-size", "512"]) == 0
+    assert calls == [(MODEL, EngineSettings(ctx_size=512, parallel=3))]
+
+
+def test_without_a_model_the_default_one_is_fetched(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default_model, "fetch", lambda: Path("fetched.gguf"))
+    assert cli.main(["verify"]) == 0
+    assert cli.main(["verify", "--quick", "--seed", "5", str(MODEL)]) == 0
+    assert calls == [(Path("fetched.gguf"), "full", 0), (MODEL, "quick", 5)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["serve", "--ctx-size", "many"], "--ctx-size: must be a whole number, not 'many'"),
+        (["serve", "-c", "1.5"], "--ctx-size: must be a whole number, not '1.5'"),
+        (["serve", "--ctx-size", "5"], "--ctx-size: must be at least 64, not 5"),
+        (["serve", "--port", "65536"], "--port: must be between 0 and 65535, not 65536"),
+        (["serve", "--drain-seconds", "nan"], "--drain-seconds: must be a number, not 'nan'"),
+        (["bench", "--isa", "sse"], "--isa: must be one of auto, avx512, avx2, portable, not 'sse'"),
+        (["verify", "--seed", "x"], "--seed: must be a whole number, not 'x'"),
+        (["serve", "--port"], "--port: expected one argument (see parkway serve --help)"),
+        (["serve", "--nonsense"], "unrecognized arguments: --nonsense (see parkway --help)"),
+        ([], "the following arguments are required: COMMAND (see parkway --help)"),
+    ],
+)
+def test_a_bad_flag_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str) -> None:
+    assert refusal(capsys, *arguments) == sentence
+
+
+def test_a_bad_variable_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARKWAY_THREADS", "two")
+    assert refusal(capsys, "serve") == "PARKWAY_THREADS: must be a whole number, not 'two'"
+
+
+def test_what_goes_wrong_at_the_start_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> int:
+        raise NoRoom("the KV pool needs 9 GiB, and there are 4")
+
+    monkeypatch.setattr(sys.modules["parkway.api.server"], "serve", no_room)
+    assert refusal(capsys, "serve", str(MODEL)) == "the KV pool needs 9 GiB, and there are 4"
+
+
+def test_help_shows_flags_with_their_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["serve", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    for owner in (EngineSettings, ServerSettings):
+        for field in fields(owner):
+            assert field.metadata["flags"][-1] in told
+            assert field.default == "" or f"(default: {field.default})" in told
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("parkway ")
+
+
+def test_inspect_tells_what_is_in_the_file(
+    capsys: pytest.CaptureFixture[str], smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["inspect", str(smollm2)]) == 0
+    lines = [" ".join(line.replace("│", " ").split()) for line in capsys.readouterr().out.splitlines()]
+    assert smollm2.name in lines
+    assert "architecture llama" in lines
+    assert "layers 30" in lines
+    assert "vocabulary 49152" in lines
+    assert "tokenizer gpt2, pre-tokenizer smollm" in lines
+    assert "chat template yes, chatml" in lines
+    assert "Q4_1 210 106,168,320 66,355,200 5.00" in lines
+    assert "Q8_0 1 28,311,552 30,081,024 8.50" in lines
+    assert "F32 61 35,136 140,544 32.00" in lines
+
+
+def test_inspect_refuses_what_is_no_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = tmp_path / "missing.gguf"
+    assert refusal(capsys, "inspect", str(missing)).startswith(f"{missing}: ")
+    (tmp_path / "text.gguf").write_text("This is no model file.")
+    assert "not a GGUF file" in refusal(capsys, "inspect", str(tmp_path / "text.gguf"))
