@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from parkway.fingerprint import VERSION as __version__
 from parkway.request import SamplingParams
 
 if TYPE_CHECKING:
     from parkway.llm import LLM
 
-__version__ = "0.1.0"
 __all__ = ["LLM", "SamplingParams", "__version__"]
 
 

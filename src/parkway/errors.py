@@ -61,7 +61,8 @@ class ContextExceeded(BadRequest):
     def __init__(self, n_prompt_tokens: int, n_ctx: int, param: str = "prompt") -> None:
         super().__init__(
             param,
-            f"request ({n_prompt_tokens} tokens) exceeds the available context size ({n_ctx} tokens), try increasing it",
+            f"request ({n_prompt_tokens} tokens) exceeds the available context size ({n_ctx} tokens), "
+            "try increasing it",
             code="context_length_exceeded",
         )
         self.n_prompt_tokens = n_prompt_tokens

@@ -2,6 +2,9 @@
 
 import hashlib
 
+VERSION = "0.1.0"
+"""Parkway's own; pyproject.toml reads it here."""
+
 
 def fingerprint(*parts: str) -> str:
     """`fp_` and 16 hex digits of the parts, in order."""

@@ -72,7 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """Natural log-probability of a token (an fp32 value) at a position of the chat, with the most probable tokens there.
+    """Natural log-probability of a token (an fp32 value) at a position of the chat, with the most probable there.
 
     `position` is the token's own index in prompt + answer. `top` is sorted by falling log-probability, then rising id.
     """

@@ -129,6 +129,8 @@ class Shadow:
         assert not (starts and victims), "somebody started on pages that others needed"
         for _ in range(starts):
             self._start()
+        if starts:
+            assert self._promised(self.running) <= self.limits.pages, "somebody started without room"
         if not victims:
             self._check_head_must_wait()
         for index in victims:
@@ -163,8 +165,10 @@ class Shadow:
     def _check_head_must_wait(self) -> None:
         slots_left = self.limits.slots - len(self.running) - len(self.preempted)
         waiting = self.preempted or self.arrived[: max(slots_left, 0)]
-        promised = sum(pages_for(chat.known + 1) for chat in [*self.running, *waiting[:1]])
-        assert not waiting or promised > self.limits.pages, "the head waits although it fits"
+        assert not waiting or self._promised([*self.running, waiting[0]]) > self.limits.pages, "the head waits in vain"
+
+    def _promised(self, chats: list[Chat]) -> int:
+        return sum(pages_for(chat.known + 1) for chat in chats)
 
     def _owner(self, chunk: Chunk) -> Chat:
         chat = next((chat for chat in self.running if chat.request is chunk.request), None)

@@ -73,6 +73,26 @@ def test_youngest_gives_back_and_is_computed_again_without_sampling_twice() -> N
     assert planner.pages_used == 0
 
 
+def test_victim_that_was_planned_already_leaves_the_step() -> None:
+    """0 decodes into the page that was promised to 1's prompt, so 1 takes the page of 2, which decodes."""
+    planner = planner_with(limits(batch_tokens=3), request(0, 20), request(1, 100), request(2, 1))
+    while not (plan := step(planner)[0]).given_back:
+        assert planner.running == 3
+    assert plan.given_back == (2,)
+    assert [number for number, _, _ in rows(plan)] == [0, 1]
+
+
+def test_chat_is_cancelled_while_it_waits_to_be_computed_again() -> None:
+    planner = planner_with(limits(pages=3, n_ctx=150, slots=2), request(0, 60), request(1, 60))
+    while not step(planner)[0].given_back:
+        assert planner.running == 2
+    assert (planner.running, planner.waiting) == (1, 1)
+    assert planner.cancel(1)
+    assert planner.waiting == 0
+    planner.arrive(request(2, 20))
+    assert step(planner)[0].chunks[-1].slot == 1
+
+
 def test_give_back_every_token() -> None:
     planner = planner_with(limits(give_back_every=1), request(0, 5, max_tokens=3))
     plans = [step(planner)[0] for _ in range(3)]

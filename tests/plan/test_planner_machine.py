@@ -65,6 +65,11 @@ class PlannerMachine(RuleBasedStateMachine):
     def cancel(self, choice: st.DataObject) -> None:
         self.shadow.cancel(choice.draw(st.sampled_from(self.shadow.open)))
 
+    @precondition(lambda self: self.shadow.preempted)
+    @rule()
+    def cancel_preempted(self) -> None:
+        self.shadow.cancel(self.shadow.preempted[0])
+
     @precondition(lambda self: self.shadow.open)
     @rule(steps=st.sampled_from([70, 20, 3, 1]))
     def step(self, steps: int) -> None:
@@ -97,5 +102,5 @@ class PlannerMachine(RuleBasedStateMachine):
         return len(chat.tokens) * (1 + (answer_tokens // every if every else 0))
 
 
-PlannerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)
+PlannerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=20, deadline=None)
 TestPlanner = PlannerMachine.TestCase

@@ -2,9 +2,9 @@
 
 1 a chat gives its pages back and goes on using them; 2 a page that was taken stays free; 3 the pages of a cancelled
 chat are lost; 4 a chat that gave back takes its lost rows for computed; 5 prompt rows are scored twice; 6 a replay
-samples again; 7 the leader gives its pages back; 8 prefill comes before decode; 9 a step has too many
-tokens; 10 a step has too many rows with logits; 11 a new request passes the queue; 12 who gave back last comes back
-first; 13 a chat starts on pages that are promised to others; 14 a full context does not end the chat.
+samples again; 7 the leader gives its pages back; 8 prefill comes before decode; 9 a step has too many tokens;
+10 a step has too many rows with logits; 11 a new request passes the queue; 12 who gave back last comes back first;
+13 a chat starts on pages that are promised to others; 14 a full context does not end the chat.
 """
 
 from collections.abc import Callable

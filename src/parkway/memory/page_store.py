@@ -16,7 +16,7 @@ class PageStore:
         available = psutil.virtual_memory().available
         if self.bytes > available:
             raise NoRoom(
-                f"--ctx-size {tokens}: the KV pool needs {self.bytes / 2**20:,.0f} MiB, {available / 2**20:,.0f} MiB are free; "
-                f"at most {int(available / page_bytes) * PAGE_TOKENS} tokens fit"
+                f"--ctx-size {tokens}: the KV pool needs {self.bytes / 2**20:,.0f} MiB, "
+                f"{available / 2**20:,.0f} MiB are free; at most {int(available / page_bytes) * PAGE_TOKENS} tokens fit"
             )
         self.memory = Memory(self.bytes, "the KV pool")

@@ -14,5 +14,7 @@ def build_model(checkpoint: Checkpoint, pack: Any) -> Llama:
     architecture = checkpoint.value("general.architecture", "")
     family = FAMILIES.get(architecture)
     if family is None:
-        raise Unsupported(f"{checkpoint.path}: architecture {architecture!r} is not supported; supported: {', '.join(FAMILIES)}")
+        raise Unsupported(
+            f"{checkpoint.path}: architecture {architecture!r} is not supported; supported: {', '.join(FAMILIES)}"
+        )
     return family(checkpoint, pack)

@@ -1,4 +1,4 @@
-"""From a model file to something that runs steps: weights packed once, then a runner for each engine that shares them."""
+"""From a model file to something that runs steps: weights packed once, a runner for each engine that shares them."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from parkway import __version__
 from parkway.backends.cpu import build
 from parkway.backends.cpu.library import Pool, best_isa
 from parkway.backends.cpu.pack import Matrix, pack_matrix
@@ -16,7 +15,7 @@ from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
 from parkway.backends.quant import decode
 from parkway.config import Activations, EngineSettings
 from parkway.errors import BadSetting
-from parkway.fingerprint import fingerprint
+from parkway.fingerprint import VERSION, fingerprint
 from parkway.memory.page_store import PageStore
 from parkway.models import build_model
 from parkway.models.llama import Llama
@@ -69,7 +68,7 @@ def load_model(path: Path, settings: EngineSettings) -> Model:
         family=family,
         activations=settings.activations,
         isa=isa,
-        fingerprint=fingerprint(__version__, build.source_hash(), isa, settings.activations, _identity(checkpoint)),
+        fingerprint=fingerprint(VERSION, build.source_hash(), isa, settings.activations, _identity(checkpoint)),
         weight_bytes=sum(matrix.memory.size_bytes for matrix in pack.packed.values()),
     )
 
@@ -112,10 +111,10 @@ def _isa(settings: EngineSettings) -> str:
 
 
 def _identity(checkpoint: Checkpoint) -> str:
-    """Names the weights without reading all of them: every tensor's name, type and shape, and bytes of its first and last row."""
+    """Names the weights without reading all: each tensor's name, type and shape, and its first and last row."""
     return fingerprint(
         *(
-            f"{tensor.name} {tensor.type.name} {tensor.shape} {tensor.raw[0].tobytes().hex()} {tensor.raw[-1].tobytes().hex()}"
+            f"{tensor.name} {tensor.type.name} {tensor.shape} {tensor.raw[[0, -1]].tobytes().hex()}"
             for tensor in checkpoint.tensors.values()
         )
     )

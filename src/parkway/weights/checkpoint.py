@@ -21,7 +21,10 @@ class RawTensor:
 
 
 class Checkpoint(Protocol):
-    path: Path
-    tensors: Mapping[str, RawTensor]
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def tensors(self) -> Mapping[str, RawTensor]: ...
 
     def value(self, key: str, default: Any = None) -> Any: ...

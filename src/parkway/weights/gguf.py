@@ -78,8 +78,8 @@ class _Reader(GGUFReader):
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[GGUFValueType]]:
         if GGUFValueType(raw_type) != GGUFValueType.ARRAY:
-            return super()._get_field_parts(orig_offs, raw_type)  # type: ignore[no-any-return]
-        item_type, count = struct.unpack_from("<IQ", self.data, orig_offs)
+            return super()._get_field_parts(orig_offs, raw_type)
+        item_type, count = struct.unpack_from("<IQ", np.asarray(self.data).data, orig_offs)
         kind, start = GGUFValueType(item_type), orig_offs + 12
         if kind == GGUFValueType.STRING:
             parts, end = self._strings(start, count)
@@ -88,7 +88,7 @@ class _Reader(GGUFReader):
         return 12 + values.nbytes, [values], [0], [GGUFValueType.ARRAY, kind]
 
     def _strings(self, start: int, count: int) -> tuple[list[Any], int]:
-        view, length, parts = memoryview(self.data), struct.Struct("<Q"), []
+        view, length, parts = np.asarray(self.data).data, struct.Struct("<Q"), []
         for _ in range(count):
             end = start + 8 + length.unpack_from(view, start)[0]
             if end > len(view):

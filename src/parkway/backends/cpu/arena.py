@@ -42,7 +42,9 @@ def place(spans: list[tuple[list[Value], list[Value]]], max_rows: int, max_logit
     placed: list[tuple[int, int, Value]] = []
     for value, (born, dies) in life.items():
         rows = max_logit_rows if value.on_logit_rows else max_rows
-        busy = sorted((at, at + size) for at, size, other in placed if life[other][1] >= born and life[other][0] <= dies)
+        busy = sorted(
+            (at, at + size) for at, size, other in placed if life[other][1] >= born and life[other][0] <= dies
+        )
         placed.append((_first_gap(busy, value.size_bytes(rows)), value.size_bytes(rows), value))
     memory = Memory(max(at + size for at, size, _ in placed), "activations")
     for at, _, value in placed:

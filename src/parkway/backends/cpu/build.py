@@ -1,4 +1,4 @@
-"""Compiles the CPU kernels into one shared library. Needs the standard library alone, so that setup.py can load it too."""
+"""Compiles the CPU kernels into one shared library. Needs the standard library alone: setup.py loads it too."""
 
 import hashlib
 import os
@@ -47,8 +47,8 @@ def source_hash() -> str:
 
 
 def _units() -> list[tuple[str, str, tuple[str, ...]]]:
-    plain = [(name, f"{name}.cpp", ()) for name in ("choose", "pack", "pool")]
-    kernels = [("portable", "kernels.cpp", ("-DPK_ISA=portable",))]
+    plain: list[tuple[str, str, tuple[str, ...]]] = [(name, f"{name}.cpp", ()) for name in ("choose", "pack", "pool")]
+    kernels: list[tuple[str, str, tuple[str, ...]]] = [("portable", "kernels.cpp", ("-DPK_ISA=portable",))]
     if platform.machine() in ("x86_64", "AMD64"):
         kernels.append(("avx2", "kernels.cpp", ("-DPK_ISA=avx2", "-DPK_AVX2", *AVX2)))
         kernels.append(("avx512", "kernels.cpp", ("-DPK_ISA=avx512", "-DPK_AVX512", *AVX512)))

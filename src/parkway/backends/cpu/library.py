@@ -1,4 +1,4 @@
-"""Loads the C++ library, building it first where it has to, and gives it Python's types. abi.h has the twins of every struct."""
+"""Loads the C++ library, building it first where it has to. abi.h has the twin of every struct here."""
 
 import ctypes as C
 import os
@@ -99,7 +99,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 
 @cache
 def library() -> C.CDLL:
-    """The library: the wheel's own, else one built from these sources and kept in the cache folder. Raises StartError."""
+    """The wheel's own library, else one built from these sources and kept in the cache folder. Raises StartError."""
     shipped = Path(__file__).parent / "lib" / build.LIBRARY
     path = shipped if shipped.exists() else _built()
     try:
@@ -108,7 +108,9 @@ def library() -> C.CDLL:
     except (OSError, AttributeError) as error:
         raise StartError(f"{path}: the CPU kernels can't be loaded: {error}") from error
     if version != ABI_VERSION:
-        raise StartError(f"{path}: the CPU kernels have ABI {version}, this Parkway needs {ABI_VERSION}; install both anew")
+        raise StartError(
+            f"{path}: the CPU kernels have ABI {version}, this Parkway needs {ABI_VERSION}; install both anew"
+        )
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments

@@ -1,4 +1,4 @@
-"""Weights in the kernels' own layout: groups of 16 output rows, blocks of 32 columns. weights.h reads what pack.cpp writes."""
+"""Weights as the kernels want them: groups of 16 output rows, blocks of 32 columns. Written by pack.cpp."""
 
 import ctypes as C
 from dataclasses import dataclass

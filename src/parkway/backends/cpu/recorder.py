@@ -72,7 +72,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """The operations table of the CPU (`backends.Operations`): every call appends an instruction and returns a Value."""
+    """The CPU's `backends.Operations`: every call appends an instruction and returns a Value."""
 
     machine: Machine
     recorded: list[Recorded] = field(default_factory=list)
@@ -133,7 +133,14 @@ class Recorder:
         def build() -> Instruction:
             made = self._instruction(f"rope_and_write_{self.machine.kv_type}", q, ROWS)
             made.n[:7] = [self.machine.heads, rope.dims, int(rope.pairs == "neighbours"), 0, 0, q.width, k.width]
-            made.p[:6] = [q.address, k.address, v.address, C.addressof(layout), self.machine.pool.address, turns.ctypes.data]
+            made.p[:6] = [
+                q.address,
+                k.address,
+                v.address,
+                C.addressof(layout),
+                self.machine.pool.address,
+                turns.ctypes.data,
+            ]
             return made
 
         self._record([q, k, v], [], build)
@@ -141,7 +148,11 @@ class Recorder:
 
     def attention(self, q: Value, layer: int) -> Value:
         machine = self.machine
-        out, layout, parts = Value(machine.heads * machine.kv.head_dim, q.on_logit_rows), self._layout(layer), self._parts()
+        out, layout, parts = (
+            Value(machine.heads * machine.kv.head_dim, q.on_logit_rows),
+            self._layout(layer),
+            self._parts(),
+        )
         splits = parts.size_bytes // (SPLIT_ROWS * machine.heads * PARTIAL_BYTES)
 
         def build(name: str, counts: int) -> Instruction:
