@@ -1,11 +1,14 @@
 """Completions: prompts of every form, echo and log-probabilities as evaluation harnesses read them."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from parkway.request import Output
 from tests.api.conftest import Connect
-from tests.api.fake import FakeDoor
+from tests.api.fake import FakeDoor, scored
 
 URL = "/v1/completions"
 
@@ -92,12 +95,7 @@ async def test_scores_like_lm_eval(within: Connect) -> None:
 
 async def test_rows_come_in_any_order(within: Connect) -> None:
     """A chat that is computed again may tell a row twice; they are kept by position."""
-    from parkway.request import Output
-    from tests.api.fake import scored
-
     async with within(door := FakeDoor(paced=True)) as http:
-        import asyncio
-
         posted = asyncio.create_task(
             http.post(URL, json={"prompt": "ABC", "echo": True, "logprobs": 0, "max_tokens": 1})
         )
@@ -113,8 +111,6 @@ async def test_rows_come_in_any_order(within: Connect) -> None:
 
 
 async def test_streamed_echo_with_logprobs_is_the_whole_one(within: Connect) -> None:
-    import json
-
     body = {"prompt": ["Aé", "B"], "echo": True, "logprobs": 2, "seed": 1}
     whole = await post(within, FakeDoor("xÿz"), **body)
     async with within(FakeDoor("xÿz")) as http:

@@ -1,5 +1,6 @@
 """The small endpoints: /health, /metrics, /tokenize, /detokenize, /props and the OpenAPI description."""
 
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from parkway.api.metrics import Histogram
@@ -41,8 +42,6 @@ async def test_metrics(within: Connect) -> None:
 
 
 def test_histogram_puts_a_bound_into_its_own_bucket() -> None:
-    from prometheus_client.core import HistogramMetricFamily
-
     histogram = Histogram()
     for seconds in (0.001, 0.0011, 5000.0):
         histogram.observe(seconds)

@@ -82,6 +82,17 @@ def test_victim_that_was_planned_already_leaves_the_step() -> None:
     assert [number for number, _, _ in rows(plan)] == [0, 1]
 
 
+def test_victim_does_not_prefill_in_the_step_that_took_its_pages() -> None:
+    planner = planner_with(limits(chunk_tokens=1), request(0, 20), request(1, 100))
+    for _ in range(30):
+        step(planner)
+    planner.arrive(request(2, 60))
+    while not (plan := step(planner)[0]).given_back:
+        assert planner.running == 3
+    assert plan.given_back == (2,)
+    assert rows(plan) == [(0, 64, 65), (1, 64, 65)]
+
+
 def test_chat_is_cancelled_while_it_waits_to_be_computed_again() -> None:
     planner = planner_with(limits(pages=3, n_ctx=150, slots=2), request(0, 60), request(1, 60))
     while not step(planner)[0].given_back:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""HTTP over an engine's door: the only folder that knows JSON."""

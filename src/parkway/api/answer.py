@@ -63,13 +63,15 @@ class Choice:
             pieces.append(self._text.push(token_id))
             if self._text.stopped:
                 break
-        rows = [
-            Row(scored.token_id, scored, scored.token_id not in self._special_ids)
-            for scored in output.logprobs[: len(pieces)]
-        ]
+        rows = []
+        if output.logprobs:
+            rows = [self._row(scored) for scored in output.logprobs[: len(pieces)]]
         if output.finish_reason:
             pieces.append(self._text.finish())
         return "".join(pieces), rows
+
+    def _row(self, scored: TokenLogprob) -> Row:
+        return Row(scored.token_id, scored, scored.token_id not in self._special_ids)
 
     def _prompt_rows(self, prompt: Prompt) -> Iterator[Row]:
         if self.request.sampling.prompt_logprobs is None:

@@ -33,7 +33,7 @@ class Serving:
     def check_model(self, name: str | None) -> None:
         """Raises BadRequest, a 404, for a model that is not this one. A request need not name any."""
         if name is not None and name not in (self.model_name, self.door.facts.model):
-            message = f"the model {name!r} does not exist; this server has {self.model_name!r}"
+            message = f"the model {name[:100]!r} does not exist; this server has {self.model_name!r}"
             raise BadRequest("model", message, code="model_not_found", status=404)
 
     def chat_prompt(self, messages: Sequence[dict[str, Any]]) -> Prompt:

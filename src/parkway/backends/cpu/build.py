@@ -11,7 +11,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 LIBRARY = "libparkway_cpu.so"
 # Contraction would fuse multiplications and additions as the compiler likes, and so differently in two kernels.
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread")
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mavx2", "-mfma", "-mf16c")
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 

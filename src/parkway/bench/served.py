@@ -1,0 +1,76 @@
+"""A server in a process of its own on a free loopback port, as a user would start it. Knows nothing of what is asked."""
+
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import psutil
+
+from parkway.config import EngineSettings, ServerSettings
+from parkway.errors import StartError
+
+_SERVING = re.compile(r"parkway: serving .* at http://([^:]+):(\d+)$")
+_STOP_SECONDS = 10.0
+
+
+class Served:
+    """A server that is up. `pids`: the API process, then the engine process."""
+
+    def __init__(self, process: "subprocess.Popen[str]", address: tuple[str, int]) -> None:
+        self.address = address
+        self.pids = (process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True)))
+
+    def gauge(self, name: str) -> float:
+        """A gauge or counter of /metrics, named without its prefix. Raises LookupError if there is none."""
+        host, port = self.address
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as page:
+            return value_of(page.read().decode(), name)
+
+
+def value_of(page: str, name: str) -> float:
+    """The value of vLLM's metric `name` on a page. Raises LookupError if it isn't there."""
+    found = re.search(rf"^vllm:{name}(?:{{.*}})? (\S+)$", page, re.MULTILINE)
+    if found is None:
+        raise LookupError(f"/metrics has no vllm:{name}")
+    return float(found[1])
+
+
+def command(path: Path, settings: EngineSettings) -> list[str]:
+    """`parkway serve` on a free port; every setting is spelt out, so that no variable of the user's plays a part."""
+    flags = [*as_flags(settings), *as_flags(ServerSettings(port=0))]
+    return [sys.executable, "-m", "parkway.cli", "serve", str(path), *flags]
+
+
+def as_flags(settings: EngineSettings | ServerSettings) -> list[str]:
+    pairs = ((field.metadata["flags"][-1], str(getattr(settings, field.name))) for field in fields(settings))
+    return [text for pair in pairs for text in pair]
+
+
+@contextmanager
+def served(arguments: Sequence[str]) -> Iterator[Served]:
+    """Starts a server and ends it again. Raises StartError with the server's own sentence if it doesn't come up."""
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    try:
+        yield Served(process, _address(process))
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _address(process: "subprocess.Popen[str]") -> tuple[str, int]:
+    assert process.stderr is not None
+    sentence = ""
+    for line in process.stderr:
+        if found := _SERVING.match(line.rstrip()):
+            return found[1], int(found[2])
+        sentence = line.strip()
+    raise StartError(sentence.removeprefix("parkway: ") or "the server ended without a word")

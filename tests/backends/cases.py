@@ -1,0 +1,94 @@
+"""Every operation in the shapes that it is tested in. A case runs on any table of operations and any pack."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from parkway.backends import KvShape, Rope
+from parkway.backends.quant import SUPPORTED
+from tests.backends.rig import Drawn, Record
+
+TABLE_ROWS = 320
+Rows = Callable[[Drawn, int, int], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    record: Record
+    machine: dict[str, Any] = field(default_factory=dict)
+
+
+def _norm(width: int) -> Record:
+    def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
+        return [ops.rms_norm(ops.embed(drawn.table(TABLE_ROWS, width)), drawn.vector(width), 1e-5)]
+
+    return record
+
+
+def _linear(columns: int, outputs: Sequence[int], kinds: Sequence[str]) -> Record:
+    def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
+        x = ops.embed(drawn.table(TABLE_ROWS, columns))
+        weights = [drawn.matrix(kind, rows, columns) for rows, kind in zip(outputs, kinds, strict=True)]
+        return list(ops.linear(x, *weights))
+
+    return record
+
+
+def _normed_linear(ops: Any, drawn: Drawn) -> Sequence[Any]:
+    x = ops.rms_norm(ops.embed(drawn.table(TABLE_ROWS, 96)), drawn.vector(96), 1e-5)
+    return list(ops.linear(x, drawn.matrix("Q4_1", 80, 96)))
+
+
+def _linear_add(ops: Any, drawn: Drawn) -> Sequence[Any]:
+    x, residual = ops.embed(drawn.table(TABLE_ROWS, 160)), ops.embed(drawn.table(TABLE_ROWS, 96))
+    return [ops.linear_add(x, drawn.matrix("Q4_0", 96, 160), residual)]
+
+
+def _gated(kind: str) -> Record:
+    def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
+        x = ops.embed(drawn.table(TABLE_ROWS, 64))
+        return [ops.gated(x, drawn.matrix(kind, 160, 64), drawn.matrix(kind, 160, 64))]
+
+    return record
+
+
+def _head(ops: Any, drawn: Drawn) -> Sequence[Any]:
+    x = ops.take(ops.embed(drawn.table(TABLE_ROWS, 96)))
+    return list(ops.linear(ops.rms_norm(x, drawn.vector(96), 1e-6), drawn.matrix("Q8_0", 131, 96)))
+
+
+def _attention(heads: int, kv_heads: int, head_dim: int, rope: Rope, kind_of_rows: Rows = Drawn.calm_table) -> Case:
+    kv = KvShape(2, kv_heads, head_dim)
+
+    def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
+        q, k, v = (ops.embed(kind_of_rows(drawn, TABLE_ROWS, n * head_dim)) for n in (heads, kv_heads, kv_heads))
+        return [ops.attention(ops.rope_and_write(q, k, v, 1), 1)]
+
+    return Case(record, {"heads": heads, "kv": kv, "rope": rope})
+
+
+ROW_CASES = {
+    **{f"rms_norm {width}": Case(_norm(width)) for width in (32, 96, 576, 1632)},
+    **{f"linear {kind}": Case(_linear(96, (50,), (kind,))) for kind in SUPPORTED},
+    "linear of three": Case(_linear(288, (64, 16, 33), ("Q4_1", "Q8_0", "F16"))),
+    "linear one block": Case(_linear(32, (17,), ("Q4_0",))),
+    "linear normed": Case(_normed_linear),
+    "linear_add": Case(_linear_add),
+    **{f"gated {kind}": Case(_gated(kind)) for kind in ("Q4_1", "F32")},
+    "head": Case(_head),
+}
+ATTENTION_CASES = {
+    f"attention {heads}/{kv_heads} x {dim} {rope.pairs} {rope.dims}": _attention(heads, kv_heads, dim, rope)
+    for heads, kv_heads, dim, rope in (
+        (9, 3, 64, Rope(10000.0, 64, "neighbours")),
+        (4, 4, 32, Rope(10000.0, 32, "halves")),
+        (8, 2, 80, Rope(500000.0, 80, "neighbours")),
+        (8, 1, 128, Rope(10000.0, 64, "halves")),
+        (8, 2, 256, Rope(1000000.0, 128, "neighbours")),
+        (14, 2, 16, Rope(10000.0, 8, "neighbours")),
+    )
+}
+STEEP = {"attention of steep scores": _attention(4, 2, 32, Rope(10000.0, 32, "neighbours"), Drawn.table)}
+"""Scores of hundreds, where float32 is far from the exact value; only bits can be compared."""
+PAGED_CASES = ATTENTION_CASES | STEEP
+CASES = ROW_CASES | PAGED_CASES

@@ -1,0 +1,126 @@
+"""`parkway verify` end to end: nothing differs in Parkway as it is, and what is planted into it is found."""
+
+import ctypes
+import itertools
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parkway import verify
+from parkway.backends.cpu import build, recorder
+from parkway.backends.cpu.library import Sample
+from parkway.plan.step import Chunk, StepPlan
+from parkway.request import Request
+from parkway.runner import cpu_runner
+from parkway.runner.cpu_runner import CpuRunner
+from tests.checkpoints import tiny_llama
+
+HERE = Path(__file__).parent
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("tiny") / "f32.gguf", types=("F32",))
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    library = tmp_path_factory.mktemp("planted") / "planted.so"
+    command = ["g++", "-O2", "-shared", "-fPIC", "-ffp-contract=off", f"-I{build.SOURCES}", str(HERE / "planted.cpp")]
+    subprocess.run([*command, "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def told(capsys: Capture) -> tuple[str, dict[str, Any]]:
+    """What was printed before the last line, and the last line."""
+    text, _, line = capsys.readouterr().out.rstrip("\n").rpartition("\n")
+    return text, json.loads(line)
+
+
+def test_the_default_model_is_exact(smollm2: Path, capsys: Capture) -> None:
+    assert verify.run(smollm2, "quick", 0) == 0
+    text, line = told(capsys)
+    assert line["differing"] == 0
+    assert line["configurations"] >= 20
+    assert line["compared_steps"] > 1000
+    assert line["given_back"] > 0
+    assert line.keys() >= {"mode", "seed", "chats", "seconds", "machine", "versions", "fingerprint"}
+    assert "differs" not in text
+
+
+def test_every_type_of_weights_is_exact(tmp_path: Path) -> None:
+    for types in (("Q4_0", "Q4_1", "Q8_0", "F16", "F32"), ("Q8_0", "F16", "Q4_0", "F32", "Q4_1", "Q4_1")):
+        model = tiny_llama(tmp_path / f"{types[0]}.gguf", types=types)
+        assert verify.run(model, "full", 1) == 0
+
+
+def test_the_same_seed_tries_the_same(tiny: Path, capsys: Capture) -> None:
+    def run(seed: int) -> tuple[str, dict[str, Any]]:
+        verify.run(tiny, "quick", seed)
+        text, line = told(capsys)
+        return text, line | {"seconds": 0}
+
+    assert run(5) == run(5)
+    assert run(5)[0] != run(6)[0]
+
+
+def plant_linear(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
+    own = recorder.kernel
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    monkeypatch.setattr(recorder, "kernel", lambda isa, name: address if name == "linear_f32_F32" else own(isa, name))
+
+
+def test_a_linear_whose_order_of_sums_depends_on_the_row_count_is_found(
+    tiny: Path, planted: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    plant_linear(monkeypatch, planted.by_row_count)
+    assert verify.run(tiny, "quick", 0) == 1
+    text, line = told(capsys)
+    assert line["differing"] > 0
+    value = r"token \d+ at -?[\d.e+-]+ \(0x[0-9a-f]{8}\)"
+    assert re.search(
+        rf"chat .* differs with beside \d+, chunk .*\n  first at .*\n  alone  {value}.*\n  here   {value}", text
+    )
+
+
+def test_a_planted_linear_with_one_order_is_not_found(
+    tiny: Path, planted: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_linear(monkeypatch, planted.always_falling)
+    assert verify.run(tiny, "quick", 0) == 0
+
+
+def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    own: Callable[[Request, int], Sample] = cpu_runner._sampled
+    draws = itertools.count()
+
+    def sampled(request: Request, position: int) -> Sample:
+        orders = own(request, position)
+        orders.position = next(draws)
+        return orders
+
+    monkeypatch.setattr(cpu_runner, "_sampled", sampled)
+    assert verify.run(tiny, "quick", 0) == 1
+    text, _ = told(capsys)
+    assert "sampled chat" in text
+    assert "greedy chat" not in text
+
+
+def test_a_page_that_two_chats_write_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = CpuRunner.launch
+
+    def launch(runner: CpuRunner, plan: StepPlan) -> None:
+        own(runner, StepPlan(tuple(map(with_shared_page, plan.chunks))))
+
+    def with_shared_page(chunk: Chunk) -> Chunk:
+        return replace(chunk, pages=(*chunk.pages[:-1], 0))
+
+    monkeypatch.setattr(CpuRunner, "launch", launch)
+    assert verify.run(tiny, "quick", 0) == 1
