@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from tokenizers.pre_tokenizers import ByteLevel
 
-LAYERS, WIDTH, FFN_WIDTH, HEADS, KV_HEADS, HEAD_DIM = 2, 64, 96, 4, 2, 16
+LAYERS, WIDTH, FFN_WIDTH, HEADS, KV_HEADS, HEAD_DIM = 2, 64, 96, 4, 2, 64
 CTX_TRAIN = 2048
 MERGES = ["h e", "Ġ t", "Ġt he"]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -75,6 +75,8 @@ def _write_shape(writer: GGUFWriter) -> None:
     writer.add_feed_forward_length(FFN_WIDTH)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
+    writer.add_key_length(HEAD_DIM)
+    writer.add_value_length(HEAD_DIM)
     writer.add_rope_dimension_count(HEAD_DIM)
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(1e-5)

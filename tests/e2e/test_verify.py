@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from parkway import verify
-from parkway.backends.cpu import build, recorder
-from parkway.backends.cpu.library import Sample
+from parkway.backends.cpu import build, library, recorder
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request
 from parkway.runner import cpu_runner
@@ -32,10 +31,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    library = tmp_path_factory.mktemp("planted") / "planted.so"
+    path = tmp_path_factory.mktemp("planted") / "planted.so"
     command = ["g++", "-O2", "-shared", "-fPIC", "-ffp-contract=off", f"-I{build.SOURCES}", str(HERE / "planted.cpp")]
-    subprocess.run([*command, "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+    subprocess.run([*command, "-o", str(path)], check=True)
+    return ctypes.CDLL(str(path))
 
 
 def told(capsys: Capture) -> tuple[str, dict[str, Any]]:
@@ -72,7 +71,7 @@ def test_the_same_seed_tries_the_same(tiny: Path, capsys: Capture) -> None:
 
 
 def plant_linear(monkeypatch: pytest.MonkeyPatch, function: Any) -> None:
-    own = recorder.kernel
+    own = library.kernel
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
     monkeypatch.setattr(recorder, "kernel", lambda isa, name: address if name == "linear_f32_F32" else own(isa, name))
 
@@ -98,10 +97,10 @@ def test_a_planted_linear_with_one_order_is_not_found(
 
 
 def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    own: Callable[[Request, int], Sample] = cpu_runner._sampled
+    own: Callable[[Request, int], library.Sample] = cpu_runner._sampled
     draws = itertools.count()
 
-    def sampled(request: Request, position: int) -> Sample:
+    def sampled(request: Request, position: int) -> library.Sample:
         orders = own(request, position)
         orders.position = next(draws)
         return orders

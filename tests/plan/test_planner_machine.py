@@ -102,5 +102,5 @@ class PlannerMachine(RuleBasedStateMachine):
         return len(chat.tokens) * (1 + (answer_tokens // every if every else 0))
 
 
-PlannerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=20, deadline=None)
+PlannerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)
 TestPlanner = PlannerMachine.TestCase

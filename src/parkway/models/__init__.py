@@ -11,10 +11,14 @@ FAMILIES = {"llama": Llama}
 
 def build_model(checkpoint: Checkpoint, pack: Any) -> Llama:
     """The model of a checkpoint, its weights packed by `pack` (see Llama). Raises Unsupported, BadFile."""
-    architecture = checkpoint.value("general.architecture", "")
-    family = FAMILIES.get(architecture)
-    if family is None:
+    return FAMILIES[architecture_of(checkpoint)](checkpoint, pack)
+
+
+def architecture_of(checkpoint: Checkpoint) -> str:
+    """The name of the checkpoint's family. Raises Unsupported where there is none of that name."""
+    architecture = str(checkpoint.value("general.architecture", ""))
+    if architecture not in FAMILIES:
         raise Unsupported(
             f"{checkpoint.path}: architecture {architecture!r} is not supported; supported: {', '.join(FAMILIES)}"
         )
-    return family(checkpoint, pack)
+    return architecture

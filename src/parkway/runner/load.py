@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from parkway.backends.cpu import build
 from parkway.backends.cpu.library import Pool, best_isa
-from parkway.backends.cpu.pack import Matrix, pack_matrix
+from parkway.backends.cpu.pack import Matrix, WeightMemory, aligned, pack_matrix, packed_bytes
 from parkway.backends.cpu.program import Program
 from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
 from parkway.backends.quant import decode
@@ -17,7 +17,7 @@ from parkway.config import Activations, EngineSettings
 from parkway.errors import BadSetting
 from parkway.fingerprint import VERSION, fingerprint
 from parkway.memory.page_store import PageStore
-from parkway.models import build_model
+from parkway.models import architecture_of, build_model
 from parkway.models.llama import Llama
 from parkway.runner.cpu_runner import CpuRunner
 from parkway.weights.checkpoint import Checkpoint, RawTensor
@@ -28,15 +28,15 @@ MAX_LOGIT_ROWS = 64
 
 
 class CpuPack:
-    """Takes a file's tensors into the kernels' layout and counts their bytes."""
+    """Takes a file's tensors into the kernels' layout."""
 
-    def __init__(self) -> None:
-        self.packed: dict[str, Matrix] = {}
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        matrices = (tensor for tensor in checkpoint.tensors.values() if len(tensor.shape) > 1)
+        sizes = (packed_bytes(each.name, each.type.name, len(each.raw), each.shape[-1]) for each in matrices)
+        self.memory = WeightMemory(sum(aligned(size) for size in sizes))
 
     def matrix(self, tensor: RawTensor) -> Matrix:
-        made = pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1])
-        self.packed[tensor.name] = made
-        return made
+        return pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1], self.memory)
 
     def vector(self, tensor: RawTensor) -> npt.NDArray[np.float32]:
         return decode(tensor.type.name, tensor.raw).reshape(-1).copy()
@@ -60,16 +60,18 @@ class Model:
 
 def load_model(path: Path, settings: EngineSettings) -> Model:
     """Reads and packs a GGUF file. Raises BadFile, Unsupported, NoRoom."""
-    checkpoint, pack = GgufFile(path), CpuPack()
+    checkpoint = GgufFile(path)
+    architecture_of(checkpoint)
+    pack = CpuPack(checkpoint)
     family = build_model(checkpoint, pack)
     isa = _isa(settings)
     return Model(
-        name=str(checkpoint.value("general.name") or path.stem),
+        name=path.stem,
         family=family,
         activations=settings.activations,
         isa=isa,
         fingerprint=fingerprint(VERSION, build.source_hash(), isa, settings.activations, _identity(checkpoint)),
-        weight_bytes=sum(matrix.memory.size_bytes for matrix in pack.packed.values()),
+        weight_bytes=pack.memory.used_bytes,
     )
 
 

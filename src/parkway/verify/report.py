@@ -1,12 +1,12 @@
 """What a verification tells: tables, the first differences, one JSON line. Runs nothing."""
 
+import os
 import platform
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-import psutil
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
@@ -116,7 +116,7 @@ def _machine() -> str:
     if cpuinfo.exists():
         names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         processor = names[0] if names else processor
-    return f"{processor}, {len(psutil.Process().cpu_affinity())} cores, {platform.system()} {platform.machine()}"
+    return f"{processor}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.machine()}"
 
 
 def line(told: Summary) -> str:

@@ -3,6 +3,7 @@
 import ctypes as C
 import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -122,6 +123,7 @@ def _built() -> Path:
     folder = cache_home / "parkway" / "kernels" / build.source_hash()
     if (folder / build.LIBRARY).exists():
         return folder / build.LIBRARY
+    print("parkway: compiling the CPU kernels for this machine, once; it takes about a minute", file=sys.stderr)
     try:
         return build.compile_library(folder)
     except build.NoCompiler as error:

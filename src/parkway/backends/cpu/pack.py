@@ -10,6 +10,8 @@ from parkway.backends.cpu.library import Memory, library
 from parkway.backends.quant import SUPPORTED
 from parkway.errors import Unsupported
 
+ALIGNMENT_BYTES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
@@ -18,7 +20,9 @@ class Matrix:
     type: str
     rows: int
     columns: int
-    memory: Memory
+    memory: "WeightMemory"
+    address: int
+    size_bytes: int
 
     @property
     def groups(self) -> int:
@@ -30,17 +34,44 @@ class Matrix:
 
     @property
     def group_bytes(self) -> int:
-        return self.memory.size_bytes // self.groups
+        return self.size_bytes // self.groups
 
 
-def pack_matrix(name: str, type_name: str, raw: npt.NDArray[np.uint8], columns: int) -> Matrix:
-    """Raw rows uint8 [rows, row_bytes] as the file has them → Matrix. Raises Unsupported naming the tensor."""
+class WeightMemory:
+    """One run of memory for all matrices of a model: only a large run gets large pages, which fast reading needs."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._memory = Memory(size_bytes, "the weights")
+        self.used_bytes = 0
+
+    def take(self, size_bytes: int) -> int:
+        """The address of `size_bytes` more; the memory was made large enough for all."""
+        at = self.used_bytes
+        self.used_bytes += aligned(size_bytes)
+        assert self.used_bytes <= self._memory.size_bytes, "more weights than were counted"
+        return self._memory.address + at
+
+
+def aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def packed_bytes(name: str, type_name: str, rows: int, columns: int) -> int:
+    """Bytes of a matrix once it is packed. Raises Unsupported naming the tensor."""
     if type_name not in SUPPORTED:
         raise Unsupported(f"tensor {name} has type {type_name}; supported are {', '.join(SUPPORTED)}")
-    size = library().pk_packed_bytes(type_name.encode(), len(raw), columns)
+    size: int = library().pk_packed_bytes(type_name.encode(), rows, columns)
     if size < 0:
         raise Unsupported(f"tensor {name} has rows of {columns} values; the kernels need a multiple of 32")
-    memory = Memory(size, f"tensor {name}")
-    source = np.ascontiguousarray(raw)
-    library().pk_pack(type_name.encode(), source.ctypes.data_as(C.c_void_p), len(raw), columns, memory.address)
-    return Matrix(type_name, len(raw), columns, memory)
+    return size
+
+
+def pack_matrix(
+    name: str, type_name: str, raw: npt.NDArray[np.uint8], columns: int, memory: WeightMemory | None = None
+) -> Matrix:
+    """Raw rows uint8 [rows, row_bytes] as the file has them → Matrix. Raises Unsupported naming the tensor."""
+    size = packed_bytes(name, type_name, len(raw), columns)
+    memory = memory or WeightMemory(aligned(size))
+    address, source = memory.take(size), np.ascontiguousarray(raw)
+    library().pk_pack(type_name.encode(), source.ctypes.data_as(C.c_void_p), len(raw), columns, address)
+    return Matrix(type_name, len(raw), columns, memory, address, size)

@@ -85,7 +85,7 @@ class Recorder:
         def build() -> Instruction:
             made = self._instruction(f"embed_{table.type}", out, ROWS)
             made.n[:2] = [out.width, table.group_bytes]
-            made.p[:2] = [table.memory.address, out.address]
+            made.p[:2] = [table.address, out.address]
             return made
 
         return self._record([], [out], build)
@@ -241,7 +241,7 @@ class Recorder:
         kind = "int8" if self._is_int8(weight) else "f32"
         return Segment(
             kernel=kernel(self.machine.isa, f"linear_{kind}_{weight.type}"),
-            weights=weight.memory.address,
+            weights=weight.address,
             groups=weight.groups,
             group_bytes=weight.group_bytes,
             out=out.address if out else None,
