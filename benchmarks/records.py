@@ -2,13 +2,15 @@
 
 import math
 import os
-import platform
+from collections.abc import Mapping
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from parkway.bench.machine import machine as machine
+from parkway.bench.machine import versions as versions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -61,8 +63,12 @@ def write(
     reach: float,
     command: str,
     packages: tuple[str, ...] = (),
+    other_versions: Mapping[str, str] | None = None,
 ) -> Record:
-    """Put a figure measured now, here, into the file, in place of the one of the same name. Raises ValueError."""
+    """Put a figure measured now, here, into the file, in place of the one of the same name. Raises ValueError.
+
+    `packages` are installed here; `other_versions` are those of what is not.
+    """
     record = Record(
         figure=figure,
         value=value,
@@ -71,7 +77,7 @@ def write(
         reach=reach,
         command=command,
         machine=machine(),
-        versions=versions(*packages),
+        versions=versions(*packages) | dict(other_versions or {}),
         date=date.today().isoformat(),
     )
     others = [other for other in read(path) if other.figure != figure]
@@ -82,22 +88,3 @@ def write(
     unfinished.write_bytes(text)
     os.replace(unfinished, path)
     return record
-
-
-def machine() -> str:
-    """This machine in one line: processor, cores that this process may use, memory, system."""
-    cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{_processor()}, {cores} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Versions of Python, Parkway, NumPy and the packages named."""
-    return {"python": platform.python_version()} | {name: version(name) for name in ("parkway", "numpy", *packages)}

@@ -12,10 +12,10 @@ from gguf.quants import quantize
 from parkway.backends import KvShape, Rope
 from parkway.backends.cpu.arena import Value
 from parkway.backends.cpu.library import Batch, Memory, Pool, Sample, best_isa
+from parkway.backends.cpu.pack import Matrix, pack_matrix
 from parkway.backends.cpu.program import Program
 from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
 from parkway.backends.reference import Floats, ReferenceOps, ReferencePack, ReferenceStep
-from parkway.runner.load import CpuPack
 from parkway.weights.checkpoint import RawTensor
 
 Float32s = npt.NDArray[np.float32]
@@ -31,6 +31,16 @@ def raw_tensor(name: str, kind: str, values: Float32s) -> RawTensor:
     type_ = GGMLQuantizationType[kind]
     raw = np.ascontiguousarray(quantize(values, type_)).view(np.uint8)
     return RawTensor(name, values.shape, type_, raw.reshape(len(values), -1))
+
+
+class CpuPack:
+    """Takes single tensors in for the kernels."""
+
+    def matrix(self, tensor: RawTensor) -> Matrix:
+        return pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1])
+
+    def vector(self, tensor: RawTensor) -> Float32s:
+        return tensor.raw.view(np.float32).reshape(-1).copy()
 
 
 class Drawn:

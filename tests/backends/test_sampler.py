@@ -20,8 +20,7 @@ from parkway.backends.reference_sampler import (
     uniform,
 )
 from parkway.request import SamplingParams
-from parkway.runner.load import CpuPack
-from tests.backends.rig import ISAS, Float32s, Rig, raw_tensor
+from tests.backends.rig import ISAS, CpuPack, Float32s, Rig, raw_tensor
 
 FILTERS = {
     "none": SamplingParams(temperature=0.8),

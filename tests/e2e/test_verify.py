@@ -84,9 +84,8 @@ def test_a_linear_whose_order_of_sums_depends_on_the_row_count_is_found(
     text, line = told(capsys)
     assert line["differing"] > 0
     value = r"token \d+ at -?[\d.e+-]+ \(0x[0-9a-f]{8}\)"
-    assert re.search(
-        rf"chat .* differs with beside \d+, chunk .*\n  first at .*\n  alone  {value}.*\n  here   {value}", text
-    )
+    where = r"Configuration \d+ \(beside \d+, chunk \w+, .*\): the \w+ chat of \d+ prompt tokens differs"
+    assert re.search(rf"{where}\n  first at \w+ token \d+\n  alone {value}.*\n  here  {value}", text)
 
 
 def test_a_planted_linear_with_one_order_is_not_found(
@@ -102,7 +101,7 @@ def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytes
 
     def sampled(request: Request, position: int) -> library.Sample:
         orders = own(request, position)
-        orders.position = next(draws)
+        orders.seed += next(draws)
         return orders
 
     monkeypatch.setattr(cpu_runner, "_sampled", sampled)

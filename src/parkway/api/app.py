@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parkway.api import failures, llama_server, openai
 from parkway.api.serving import Serving
@@ -13,6 +14,7 @@ from parkway.text import ModelText
 def create_app(door: Door, text: ModelText, settings: ServerSettings) -> FastAPI:
     """The application over an open door, whose sinks must run on the event loop that serves the application."""
     app = FastAPI(title="Parkway")
+    app.add_middleware(JsonWhateverItIsCalled)
     app.state.serving = Serving(door, text, settings)
     failures.install(app)
     app.include_router(openai.router)
@@ -20,6 +22,19 @@ def create_app(door: Door, text: ModelText, settings: ServerSettings) -> FastAPI
     app.add_api_route("/health", _health, methods=["GET"])
     app.add_api_route("/metrics", _metrics, methods=["GET"])
     return app
+
+
+class JsonWhateverItIsCalled:
+    """Takes every body for JSON, as llama-server does: curl's own content type for -d is that of a form."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+            scope["headers"] = [*others, (b"content-type", b"application/json")]
+        await self._app(scope, receive, send)
 
 
 async def _health(request: Request) -> Response:

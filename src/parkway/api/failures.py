@@ -73,7 +73,7 @@ def _first_complaint(complaints: Sequence[Any]) -> tuple[str | None, str]:
     if complaint["type"] == "json_invalid":
         return None, f"the body is not valid JSON: {complaint['ctx']['error']} at character {path[0]}"
     if not path:
-        return None, "the body must be a JSON object, sent as application/json"
+        return None, "the body must be a JSON object"
     param = ".".join(map(str, path))
     return param, f"{param}: {complaint['msg'].removeprefix('Value error, ')}"
 

@@ -26,8 +26,8 @@ def run(path: Path, settings: EngineSettings, effort: Effort | None = None) -> i
     model = load_model(path, settings)
     engine = make_engine(model, settings)
     with served(command(path, settings)) as server:
-        subjects = {"engine": EngineSubject(engine), "HTTP": HttpSubject(server, model.vocab_size)}
-        measured = measure(subjects, effort or Effort())
+        through_http = HttpSubject(server, model.vocab_size)
+        measured = measure({"engine": EngineSubject(engine), "HTTP": through_http}, effort or Effort())
     Console().print(table(model.name, measured))
     print(verdict(measured))
     about = {"machine": machine(), "versions": versions(*_PACKAGES), "isa": model.isa, "fingerprint": model.fingerprint}

@@ -1,4 +1,4 @@
-"""What is measured, and how windows of one figure alternate between subjects. Knows nothing of how a subject computes."""
+"""What is measured, and how the windows of one figure alternate between subjects. Knows no subject's insides."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -27,10 +27,11 @@ def table(title: str, measured: Measured) -> Table:
 
 def verdict(measured: Measured) -> str:
     """Says which figures come from windows in which others used the cores, and so may be too low."""
-    noisy = [f"{figure} ({name})" for figure, each in measured.items() for name in each if not each[name].quiet]
+    total = sum(map(len, measured.values()))
+    noisy = sum(not median.quiet for medians in measured.values() for median in medians.values())
     if not noisy:
-        return "Medians of quiet windows."
-    return f"No window was quiet, so these are medians of disturbed ones: {'; '.join(noisy)}."
+        return "Every figure is the median of its quiet windows."
+    return f"{noisy} of {total} figures had no quiet window: they are medians of disturbed ones, and may be far off."
 
 
 def rows(measured: Measured) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A server in a process of its own on a free loopback port, as a user would start it. Knows nothing of what is asked."""
+"""A server process on a free loopback port, as a user would start it. Knows nothing of what it is asked."""
 
 import re
 import subprocess

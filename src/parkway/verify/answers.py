@@ -36,8 +36,9 @@ class Step:
         top = tuple(Bits.of(other, value) for other, value in logprob.top)
         return cls(logprob.position, Bits.of(token_id, logprob.logprob), top)
 
-    def __str__(self) -> str:
-        return f"{self.chosen}, most probable: {'; '.join(map(str, self.top))}"
+    @property
+    def told(self) -> list[str]:
+        return [str(self.chosen), *(f"{rank}. most probable {each}" for rank, each in enumerate(self.top, start=1))]
 
 
 @dataclass(slots=True)
@@ -72,16 +73,16 @@ def first_difference(expected: Answer, found: Answer) -> Difference | None:
     for kind, wanted, got in (
         ("prompt token", expected.scored, found.scored),
         ("answer token", expected.steps, found.steps),
-        ("ending", [expected.ending], [found.ending]),
     ):
         for number, (one, other) in enumerate(zip_longest(wanted, got), start=1):
             if one != other:
-                return Difference(f"{kind} {number}", *_told(one, other))
+                return Difference(f"{kind} {number}", *_first_told(one, other))
+    if expected.ending != found.ending:
+        return Difference("the end", str(expected.ending), str(found.ending))
     return None
 
 
-def _told(wanted: object, got: object) -> tuple[str, str]:
-    """The two values, without the most probable tokens where the chosen ones differ already."""
-    if isinstance(wanted, Step) and isinstance(got, Step) and wanted.chosen != got.chosen:
-        return str(wanted.chosen), str(got.chosen)
-    return str(wanted), str(got)
+def _first_told(wanted: Step | None, got: Step | None) -> tuple[str, str]:
+    """The first two values that differ, for a person."""
+    values = zip_longest(wanted.told if wanted else [], got.told if got else [], fillvalue="nothing")
+    return next((pair for pair in values if pair[0] != pair[1]), (str(wanted), str(got)))

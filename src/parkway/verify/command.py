@@ -25,7 +25,7 @@ def run(path: Path, mode: Literal["quick", "full"], seed: int) -> int:
     trials = _trials(model, Cast.drawn(SIZES[mode], model.vocab_size, seed))
     told = report.summary(trials, mode, seed, time.perf_counter() - began, model.fingerprint)
     Console().print(report.tables(trials))
-    print(report.line(told))
+    print(*report.differences(trials), report.line(told), sep="\n")
     return 1 if told.differing else 0
 
 

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,13 +10,12 @@ import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from parkway.verify.configurations import AXES, shown
 from parkway.verify.trial import Trial
 
 MOST_DIFFERENCES = 10
-"""Most chats whose first difference is told; the counts are of all of them."""
+"""Most configurations whose first difference is told; the counts are of all."""
 
 _COUNTS = ("chats", "steps", "replays", "differ")
 
@@ -55,8 +54,22 @@ def summary(trials: list[Trial], mode: str, seed: int, seconds: float, fingerpri
 
 
 def tables(trials: list[Trial]) -> Group:
-    """Every configuration with its counts, the same by axis value, and where the first answers left the right ones."""
-    return Group(_by_configuration(trials), _by_value(trials), *_differences(trials))
+    """Every configuration with its counts, and the counts by axis value."""
+    return Group(_by_configuration(trials), _by_value(trials))
+
+
+def differences(trials: list[Trial]) -> Iterator[str]:
+    """Where an answer first left the right one, for each configuration with one that did."""
+    differing = [(number, trial) for number, trial in enumerate(trials, start=1) if trial.differences]
+    for number, trial in differing[:MOST_DIFFERENCES]:
+        values = ", ".join(f"{axis} {shown(value)}" for axis, value in trial.configuration.values)
+        chat, difference = trial.differences[0]
+        yield f"Configuration {number} ({values}): the {chat} differs"
+        yield f"  first at {difference.where}"
+        yield f"  alone {difference.expected}"
+        yield f"  here  {difference.found}"
+    if len(differing) > MOST_DIFFERENCES:
+        yield f"… and {len(differing) - MOST_DIFFERENCES} more configurations"
 
 
 def _by_configuration(trials: list[Trial]) -> Table:
@@ -74,18 +87,6 @@ def _by_value(trials: list[Trial]) -> Table:
             _add(table, [axis, value, len(there)], there)
         table.add_section()
     return table
-
-
-def _differences(trials: list[Trial]) -> Iterable[Text]:
-    found = [(trial, chat, difference) for trial in trials for chat, difference in trial.differences]
-    for trial, chat, difference in found[:MOST_DIFFERENCES]:
-        where = ", ".join(f"{axis} {shown(value)}" for axis, value in trial.configuration.values)
-        yield Text(
-            f"\nThe {chat} differs with {where}\n  first at {difference.where}\n"
-            f"  alone  {difference.expected}\n  here   {difference.found}"
-        )
-    if len(found) > MOST_DIFFERENCES:
-        yield Text(f"\n… and {len(found) - MOST_DIFFERENCES} more")
 
 
 def _table(title: str, *columns: str) -> Table:

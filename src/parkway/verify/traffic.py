@@ -48,7 +48,7 @@ class Chat:
 
     def __str__(self) -> str:
         how = "sampled" if self.sampling.temperature else "greedy"
-        return f"{how} chat of {len(self.prompt)} prompt tokens, seed {self.seed}"
+        return f"{how} chat of {len(self.prompt)} prompt tokens"
 
     @property
     def pages(self) -> int:

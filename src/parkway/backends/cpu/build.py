@@ -30,11 +30,10 @@ def compile_library(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         jobs = [_start(compiler, unit, Path(work)) for unit in _units()]
-        for job in jobs:
-            _finish(job)
+        _finish(jobs)
         made = Path(work) / LIBRARY
         objects = sorted(str(path) for path in Path(work).glob("*.o"))
-        _finish(_popen([compiler, "-shared", "-pthread", "-o", str(made), *objects]))
+        _finish([_popen([compiler, "-shared", "-pthread", "-o", str(made), *objects])])
         return made.replace(folder / LIBRARY)
 
 
@@ -74,7 +73,8 @@ def _popen(command: list[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _finish(job: "subprocess.Popen[str]") -> None:
-    output, _ = job.communicate()
-    if job.returncode:
-        raise subprocess.CalledProcessError(job.returncode, job.args, output)
+def _finish(jobs: "list[subprocess.Popen[str]]") -> None:
+    outputs = [job.communicate()[0] for job in jobs]  # of all, so that none still writes when the first failure is told
+    for job, output in zip(jobs, outputs, strict=True):
+        if job.returncode:
+            raise subprocess.CalledProcessError(job.returncode, job.args, output)

@@ -1,0 +1,137 @@
+"""Parkway beside llama.cpp on one model file, in alternating windows of one run; prints and records the ratios.
+
+llama.cpp runs under an interpreter of its own, which has llama-cpp-python built for this machine's processor:
+CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import records
+from benchmarks.command_line import model_of, parser
+from benchmarks.llamacpp import BUILD, llama_subjects
+from parkway.bench.command import measure, roomy
+from parkway.bench.engine_subject import EngineSubject
+from parkway.bench.figures import Effort, Figure
+from parkway.bench.machine import machine, versions
+from parkway.bench.report import Measured, json_line, rows, table, verdict
+from parkway.config import EngineSettings
+from parkway.engine.build import build_engine
+
+COMMAND = "python -m benchmarks.cpu_vs_llamacpp"
+OURS, THEIRS, THEIRS_Q4_0 = "Parkway", "llama.cpp", "llama.cpp, Q4_0"
+_BESIDE = {THEIRS: "llama.cpp on the same file", THEIRS_Q4_0: "llama.cpp on the file requantised to Q4_0"}
+REACH: dict[tuple[Figure, str], float] = {
+    (Figure("decode", 1), THEIRS): 2.0,
+    (Figure("decode", 4), THEIRS): 4.0,
+    (Figure("decode", 16), THEIRS): 4.5,
+    (Figure("prefill", 512), THEIRS): 5.0,
+    (Figure("decode", 1), THEIRS_Q4_0): 1.6,
+    (Figure("decode", 4), THEIRS_Q4_0): 3.0,
+    (Figure("decode", 16), THEIRS_Q4_0): 2.2,
+    (Figure("prefill", 512), THEIRS_Q4_0): 2.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Parkway's tokens per second divided by those of `beside`; `quiet` if both are medians of quiet windows."""
+
+    figure: Figure
+    beside: str
+    value: float
+    quiet: bool
+
+    @property
+    def reach(self) -> float | None:
+        return REACH.get((self.figure, self.beside))
+
+
+def main() -> None:
+    arguments = _arguments()
+    settings = roomy(EngineSettings(threads=arguments.threads))
+    path = model_of(arguments)
+    ours = EngineSubject(build_engine(path, settings))
+    with llama_subjects(arguments.llama_python, path, arguments.threads) as (theirs, theirs_q4_0, version):
+        subjects = {OURS: ours, THEIRS: theirs, THEIRS_Q4_0: theirs_q4_0}
+        measured = measure(subjects, Effort(quiet_windows=arguments.windows, most_windows=5 * arguments.windows))
+    made = ratios(measured)
+    console = Console()
+    console.print(table(path.name, measured), ratio_table(made))
+    print(verdict(measured))
+    print("\n".join(keep(arguments.results, made, version)))
+    about = {"machine": machine(), "versions": versions() | {"llama-cpp-python": version}, "threads": arguments.threads}
+    print(json_line(about | {"model": path.name, "figures": rows(measured), "ratios": ratio_rows(made)}))
+
+
+def _arguments() -> Any:
+    made = parser(__doc__, windows=9)
+    made.add_argument("--threads", type=int, default=2, metavar="N", help="of each side (2)")
+    python = os.environ.get("PARKWAY_LLAMA_PYTHON")
+    made.add_argument(
+        "--llama-python",
+        type=Path,
+        default=python and Path(python),
+        metavar="PATH",
+        help="interpreter that has llama_cpp; else PARKWAY_LLAMA_PYTHON",
+    )
+    arguments = made.parse_args()
+    if arguments.llama_python is None:
+        made.error(f"--llama-python or PARKWAY_LLAMA_PYTHON must name an interpreter after `{BUILD}`")
+    return arguments
+
+
+def ratios(measured: Measured) -> list[Ratio]:
+    return [
+        Ratio(figure, beside, each[OURS].value / each[beside].value, bool(each[OURS].quiet and each[beside].quiet))
+        for figure, each in measured.items()
+        for beside in (THEIRS, THEIRS_Q4_0)
+    ]
+
+
+def ratio_table(made: list[Ratio]) -> Table:
+    shown = Table("ratio", "beside", "value", "to reach")
+    for ratio in made:
+        short = ratio.reach is not None and ratio.value < ratio.reach
+        reach = "" if ratio.reach is None else f"≥ {ratio.reach}"
+        shown.add_row(str(ratio.figure), ratio.beside, f"{ratio.value:.2f}", reach, style="bold red" if short else None)
+    return shown
+
+
+def ratio_rows(made: list[Ratio]) -> list[dict[str, Any]]:
+    return [
+        {"figure": str(each.figure), "beside": each.beside, "ratio": round(each.value, 3), "reach": each.reach}
+        for each in made
+    ]
+
+
+def keep(results: Path, made: list[Ratio], version: str) -> list[str]:
+    """Records the ratios that have a reach and come from quiet windows; returns a sentence for each that is left out."""
+    left_out = []
+    for ratio in made:
+        if ratio.reach is None:
+            continue
+        figure = f"{ratio.figure}: ratio to {_BESIDE[ratio.beside]}"
+        if not ratio.quiet:
+            left_out.append(f"Not recorded, no window was quiet: {figure}")
+            continue
+        records.write(
+            results,
+            figure=figure,
+            value=round(ratio.value, 3),
+            unit="×",
+            better="higher",
+            reach=ratio.reach,
+            command=COMMAND,
+            other_versions={"llama-cpp-python": version},
+        )
+    return left_out
+
+
+if __name__ == "__main__":
+    main()

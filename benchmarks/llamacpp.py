@@ -1,0 +1,68 @@
+"""llama.cpp as a subject of measurement, in a worker under an interpreter of its own. Knows no Parkway engine."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from parkway.bench.figures import Timed
+
+WORKER = Path(__file__).with_name("llamacpp_worker.py")
+BUILD = "CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python"
+
+
+class Worker:
+    """The worker's process; `ask` gives it a command and waits for the answer. Raises RuntimeError when it dies."""
+
+    def __init__(self, python: Path) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen([python, WORKER], text=True, bufsize=1, **pipes)  # type: ignore[call-overload]
+        self.pid: int = self._process.pid
+
+    def ask(self, name: str, **given: Any) -> dict[str, Any]:
+        self._process.stdin.write(json.dumps([name, given]) + "\n")
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the llama.cpp worker ended with exit code {self._process.wait()}")
+        answered: dict[str, Any] = json.loads(answer)
+        return answered
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+class LlamaSubject:
+    """A `Subject`: one model file in llama.cpp."""
+
+    def __init__(self, worker: Worker, path: Path, threads: int) -> None:
+        self._worker = worker
+        self.pids = (os.getpid(), worker.pid)
+        worker.ask("load", path=str(path), threads=threads)
+
+    def prefill(self, tokens: int, seconds: float) -> Timed:
+        return Timed(**self._worker.ask("prefill", tokens=tokens, seconds=seconds))
+
+    def ready(self, streams: int, answer_tokens: int) -> None:
+        self._worker.ask("ready", streams=streams, answer_tokens=answer_tokens)
+
+    def decode(self, seconds: float) -> Timed:
+        return Timed(**self._worker.ask("decode", seconds=seconds))
+
+
+@contextmanager
+def llama_subjects(python: Path, path: Path, threads: int) -> Iterator[tuple[LlamaSubject, LlamaSubject, str]]:
+    """llama.cpp on a file as it is, on the same requantised to Q4_0 by itself, and the binding's version."""
+    with ExitStack() as stack:
+        as_it_is, requantised = Worker(python), Worker(python)
+        stack.callback(as_it_is.close)
+        stack.callback(requantised.close)
+        q4_0 = Path(stack.enter_context(TemporaryDirectory(prefix="parkway-"))) / "q4_0.gguf"
+        requantised.ask("requantize", source=str(path), target=str(q4_0))
+        facts = as_it_is.ask("facts")
+        yield LlamaSubject(as_it_is, path, threads), LlamaSubject(requantised, q4_0, threads), facts["version"]
