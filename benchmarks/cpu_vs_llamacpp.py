@@ -17,7 +17,7 @@ from benchmarks.command_line import model_of, parser
 from benchmarks.llamacpp import BUILD, llama_subjects
 from parkway.bench.command import measure, roomy
 from parkway.bench.engine_subject import EngineSubject
-from parkway.bench.figures import Effort, Figure
+from parkway.bench.figures import Effort, Figure, Subject
 from parkway.bench.machine import machine, versions
 from parkway.bench.report import Measured, json_line, rows, table, verdict
 from parkway.config import EngineSettings
@@ -58,7 +58,7 @@ def main() -> None:
     path = model_of(arguments)
     ours = EngineSubject(build_engine(path, settings))
     with llama_subjects(arguments.llama_python, path, arguments.threads) as (theirs, theirs_q4_0, version):
-        subjects = {OURS: ours, THEIRS: theirs, THEIRS_Q4_0: theirs_q4_0}
+        subjects: dict[str, Subject] = {OURS: ours, THEIRS: theirs, THEIRS_Q4_0: theirs_q4_0}
         measured = measure(subjects, Effort(quiet_windows=arguments.windows, most_windows=5 * arguments.windows))
     made = ratios(measured)
     console = Console()
@@ -111,7 +111,7 @@ def ratio_rows(made: list[Ratio]) -> list[dict[str, Any]]:
 
 
 def keep(results: Path, made: list[Ratio], version: str) -> list[str]:
-    """Records the ratios that have a reach and come from quiet windows; returns a sentence for each that is left out."""
+    """Records the ratios that have a reach and come from quiet windows; returns a sentence for each other."""
     left_out = []
     for ratio in made:
         if ratio.reach is None:
@@ -124,7 +124,7 @@ def keep(results: Path, made: list[Ratio], version: str) -> list[str]:
             results,
             figure=figure,
             value=round(ratio.value, 3),
-            unit="×",
+            unit="times",
             better="higher",
             reach=ratio.reach,
             command=COMMAND,

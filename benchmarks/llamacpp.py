@@ -19,22 +19,26 @@ class Worker:
     """The worker's process; `ask` gives it a command and waits for the answer. Raises RuntimeError when it dies."""
 
     def __init__(self, python: Path) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen([python, WORKER], text=True, bufsize=1, **pipes)  # type: ignore[call-overload]
-        self.pid: int = self._process.pid
+        self._process = subprocess.Popen(
+            [python, WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._commands, self._answers = self._process.stdin, self._process.stdout
+        self.pid = self._process.pid
 
     def ask(self, name: str, **given: Any) -> dict[str, Any]:
-        self._process.stdin.write(json.dumps([name, given]) + "\n")
-        answer = self._process.stdout.readline()
+        self._commands.write(json.dumps([name, given]) + "\n")
+        answer = self._answers.readline()
         if not answer:
             raise RuntimeError(f"the llama.cpp worker ended with exit code {self._process.wait()}")
         answered: dict[str, Any] = json.loads(answer)
         return answered
 
     def close(self) -> None:
-        self._process.stdin.close()
+        self._commands.close()
         self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
 
 
 class LlamaSubject:

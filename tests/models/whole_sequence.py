@@ -1,4 +1,4 @@
-"""Llama once more, written without a look at Parkway's: one whole sequence at a time, float64, no pages and no cache."""
+"""Llama once more, written without a look at Parkway's: a whole sequence at a time, float64, no pages, no cache."""
 
 from pathlib import Path
 
@@ -64,4 +64,4 @@ class WholeSequence:
         lanes = pairs.shape[2]
         frequencies = np.array([self.base ** (-lane / lanes) for lane in range(lanes)])
         turns = np.exp(1j * np.arange(len(x))[:, None] * frequencies)
-        return (pairs * turns[:, None, :]).view(np.float64)
+        return np.asarray((pairs * turns[:, None, :]).view(np.float64))

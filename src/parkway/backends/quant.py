@@ -5,6 +5,8 @@ import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
+from parkway.errors import Unsupported
+
 QUANTISED = ("Q4_0", "Q4_1", "Q8_0")
 """Types that are multiplied as integers with int8 activations; the others (F16, F32) always with float ones."""
 SUPPORTED = (*QUANTISED, "F16", "F32")
@@ -16,8 +18,18 @@ def row_bytes(type_name: str, columns: int) -> int:
     return columns // block * block_bytes
 
 
-def decode(type_name: str, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Raw rows uint8 [rows, row_bytes] → float32 [rows, columns]. The specification of every packed layout."""
+def check_type(name: str, type_name: str) -> None:
+    """Raises Unsupported naming the tensor unless its type is one that is loaded."""
+    if type_name not in SUPPORTED:
+        raise Unsupported(f"tensor {name} has type {type_name}; supported are {', '.join(SUPPORTED)}")
+
+
+def decode(name: str, type_name: str, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Raw rows uint8 [rows, row_bytes] → float32 [rows, columns]. The specification of every packed layout.
+
+    Raises Unsupported naming the tensor.
+    """
+    check_type(name, type_name)
     kind = GGMLQuantizationType[type_name]
     if kind == GGMLQuantizationType.F32:
         return raw.view(np.float32)

@@ -31,6 +31,8 @@ class Tensor(Protocol):
     """What is needed of a tensor of a model file; `raw` is uint8 [rows, row_bytes]."""
 
     @property
+    def name(self) -> str: ...
+    @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def type(self) -> Any: ...
@@ -48,7 +50,7 @@ class ReferencePack:
         return self._values(tensor).reshape(-1)
 
     def _values(self, tensor: Tensor) -> Floats:
-        return decode(tensor.type.name, tensor.raw).astype(np.float64)
+        return decode(tensor.name, tensor.type.name, tensor.raw).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)

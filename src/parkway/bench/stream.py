@@ -22,6 +22,8 @@ class Stream:
 
     def drain(self) -> None:
         """Takes what has come until now; never waits."""
+        if self.ended:
+            return
         self._socket.setblocking(False)
         with suppress(BlockingIOError):
             while not self.ended:

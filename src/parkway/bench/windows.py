@@ -62,6 +62,10 @@ class Watch:
         self._started = perf_counter()
         self._busy, self._own = _busy_seconds(), self._own_seconds()
 
+    def join(self, pids: Iterable[int]) -> None:
+        """Processes that take part too and that have started since."""
+        self._processes += [psutil.Process(pid) for pid in pids]
+
     def others(self) -> float:
         """The share of the cores' time that others have taken until now."""
         busy, own = _busy_seconds() - self._busy, self._own_seconds() - self._own

@@ -39,7 +39,7 @@ class CpuPack:
         return pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1], self.memory)
 
     def vector(self, tensor: RawTensor) -> npt.NDArray[np.float32]:
-        return decode(tensor.type.name, tensor.raw).reshape(-1).copy()
+        return decode(tensor.name, tensor.type.name, tensor.raw).reshape(-1).copy()
 
 
 @dataclass(frozen=True, slots=True)

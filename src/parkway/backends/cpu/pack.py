@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parkway.backends.cpu.library import Memory, library
-from parkway.backends.quant import SUPPORTED
+from parkway.backends.quant import check_type
 from parkway.errors import Unsupported
 
 ALIGNMENT_BYTES = 64
@@ -58,8 +58,7 @@ def aligned(size_bytes: int) -> int:
 
 def packed_bytes(name: str, type_name: str, rows: int, columns: int) -> int:
     """Bytes of a matrix once it is packed. Raises Unsupported naming the tensor."""
-    if type_name not in SUPPORTED:
-        raise Unsupported(f"tensor {name} has type {type_name}; supported are {', '.join(SUPPORTED)}")
+    check_type(name, type_name)
     size: int = library().pk_packed_bytes(type_name.encode(), rows, columns)
     if size < 0:
         raise Unsupported(f"tensor {name} has rows of {columns} values; the kernels need a multiple of 32")

@@ -1,0 +1,148 @@
+"""CPU time of the API and the engine process for each streamed token, without the kernels; prints and records it.
+
+The server is the real one, but its kernels sleep as long as they would compute. Counted is all that the requests cost,
+user and system time, from their arrival to their last byte.
+"""
+
+import ctypes as C
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import records
+from benchmarks.command_line import model_of, parser
+from parkway.bench.figures import Effort, take_turns
+from parkway.bench.machine import machine, versions
+from parkway.bench.report import json_line
+from parkway.bench.served import Served, served
+from parkway.bench.stream import Stream
+from parkway.bench.windows import Median, Watch, Window, median
+from parkway.config import EngineSettings
+
+COMMAND = "python -m benchmarks.server_cpu"
+FIGURE = "server CPU per streamed token, API and engine process, kernels excluded"
+REACH_MICROSECONDS = 60.0
+STREAMS = (1, 4, 16)
+RECORDED_STREAMS = EngineSettings().parallel
+ANSWER_TOKENS = 256
+QUESTION = (
+    "Tell me about a park and a way through it, with all the trees, birds and benches that one passes there. " * 4
+)
+_PACKAGES = ("fastapi", "msgspec", "pyzmq", "uvicorn", "uvloop")
+_LOOK_SECONDS = 0.02
+_ROOT = Path(__file__).parent.parent
+
+
+class Cost(NamedTuple):
+    """Microseconds of CPU for each streamed token."""
+
+    api: float
+    engine: float
+
+    @property
+    def whole(self) -> float:
+        return self.api + self.engine
+
+
+class Round:
+    """So many streams at once, from their arrival to their end; `costs` keeps what each round cost."""
+
+    def __init__(self, server: Served, streams: int) -> None:
+        self._server = server
+        self._streams = streams
+        self._clocks = [cpu_clock(pid) for pid in server.pids]
+        self.costs: list[Cost] = []
+
+    def window(self) -> Window:
+        watch, before = Watch({os.getpid(), *self._server.pids}), self._cpu()
+        streams = [self._ask() for _ in range(self._streams)]
+        while not all(stream.ended for stream in streams):
+            time.sleep(_LOOK_SECONDS)
+            for stream in streams:
+                stream.drain()
+        for stream in streams:
+            check(stream)
+        tokens = self._streams * ANSWER_TOKENS
+        api, *engine = ((after - start) / tokens / 1000 for start, after in zip(before, self._cpu(), strict=True))
+        self.costs.append(Cost(api, sum(engine)))
+        return Window(self.costs[-1].whole, watch.others())
+
+    def _cpu(self) -> list[int]:
+        return [time.clock_gettime_ns(clock) for clock in self._clocks]
+
+    def _ask(self) -> Stream:
+        asked = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
+        return Stream(self._server.address, "/v1/chat/completions", asked)
+
+
+def cpu_clock(pid: int) -> int:
+    """The clock of all CPU time of a process, user and system, to the nanosecond. Raises OSError."""
+    clock = C.c_int()
+    if code := C.CDLL(None).clock_getcpuclockid(pid, C.byref(clock)):
+        raise OSError(code, os.strerror(code))
+    return clock.value
+
+
+def check(stream: Stream) -> None:
+    """Raises RuntimeError unless the answer is whole and had a frame for each token."""
+    stream.check()
+    if (frames := stream.received.count(b"data: {")) < ANSWER_TOKENS:
+        raise RuntimeError(f"{frames} frames for {ANSWER_TOKENS} tokens")
+
+
+def measure(path: Path, streams: int, effort: Effort) -> tuple[Median, Cost]:
+    """The median of quiet rounds, and the two processes' own medians, after a round that warms up."""
+    os.environ["PYTHONPATH"] = str(_ROOT)
+    slots = max(streams, RECORDED_STREAMS)
+    with served([sys.executable, "-m", "benchmarks.paced_server", str(path), str(slots)]) as server:
+        Round(server, streams).window()
+        rounds = Round(server, streams)
+        windows = take_turns({"": rounds.window}, effort)[""]
+    quiet = [cost for cost, window in zip(rounds.costs, windows, strict=True) if window.quiet] or rounds.costs
+    parts = Cost(statistics.median(c.api for c in quiet), statistics.median(c.engine for c in quiet))
+    return median(windows), parts
+
+
+def main() -> None:
+    arguments = parser(__doc__, windows=7).parse_args()
+    path = model_of(arguments)
+    effort = Effort(quiet_windows=arguments.windows, most_windows=5 * arguments.windows)
+    measured = {streams: measure(path, streams, effort) for streams in STREAMS}
+    shown = Table("streams", "API process", "engine process", "both", "quiet rounds", title=f"{FIGURE}, µs")
+    for streams, (whole, parts) in measured.items():
+        cells = (f"{parts.api:.1f}", f"{parts.engine:.1f}", f"{whole.value:.1f}", f"{whole.quiet} of {whole.windows}")
+        shown.add_row(str(streams), *cells)
+    Console().print(shown)
+    whole, _ = measured[RECORDED_STREAMS]
+    if whole.quiet:
+        keep(arguments.results, whole.value)
+    else:
+        print("Not recorded: no round was quiet.")
+    rows = [
+        {"streams": streams, "api": parts.api, "engine": parts.engine, "both": whole.value, "quiet": whole.quiet}
+        for streams, (whole, parts) in measured.items()
+    ]
+    print(json_line({"machine": machine(), "versions": versions(*_PACKAGES), "microseconds_per_token": rows}))
+
+
+def keep(results: Path, microseconds: float) -> None:
+    records.write(
+        results,
+        figure=FIGURE,
+        value=round(microseconds, 1),
+        unit="µs",
+        better="lower",
+        reach=REACH_MICROSECONDS,
+        command=COMMAND,
+        packages=_PACKAGES,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Model files that are whole but make no sense, or more sense than is built: one sentence that names what and where."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+
+from parkway.config import EngineSettings
+from parkway.errors import BadFile, StartError, Unsupported
+from parkway.runner.load import load_model
+from tests.checkpoints import HEAD_DIM, HEADS, WIDTH, tiny_llama
+from tests.models.altered import altered
+
+NO_HEAD_WIDTH = {"llama.attention.key_length": None, "llama.attention.value_length": None}
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return tiny_llama(tmp_path / "good.gguf")
+
+
+def sentence(path: Path, kind: type[StartError]) -> str:
+    """What loading the file says, after the file's own name."""
+    with pytest.raises(kind) as raised:
+        load_model(path, EngineSettings())
+    assert "\n" not in str(raised.value)
+    return str(raised.value).removeprefix(f"{path}: ")
+
+
+def test_a_copy_in_which_nothing_is_different_loads(good: Path) -> None:
+    assert load_model(altered(good), EngineSettings()).vocab_size == load_model(good, EngineSettings()).vocab_size
+
+
+@pytest.mark.parametrize("name", ["token_embd", "blk.1.attn_k", "blk.0.ffn_norm", "output_norm"])
+def test_a_missing_tensor_is_named(good: Path, name: str) -> None:
+    path = altered(good, tensors={f"{name}.weight": None})
+    assert sentence(path, BadFile) == f"tensor {name}.weight is missing"
+
+
+def test_a_missing_head_means_that_the_embedding_is_the_head(good: Path) -> None:
+    family = load_model(altered(good, tensors={"output.weight": None}), EngineSettings()).family
+    assert family.head is family.embedding
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "wanted"),
+    [
+        ("blk.0.attn_output", (WIDTH, 2 * WIDTH), (WIDTH, HEADS * HEAD_DIM)),
+        ("blk.1.attn_norm", (WIDTH - 32,), (WIDTH,)),
+        ("blk.1.ffn_down", (96, 64), (64, 96)),
+        ("blk.0.ffn_gate", (2, 96, 64), (96, 64)),
+    ],
+)
+def test_a_wrong_shape_is_named(good: Path, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    path = altered(good, tensors={f"{name}.weight": np.zeros(shape, np.float32)})
+    assert sentence(path, BadFile) == f"tensor {name}.weight has shape {shape}, not {wanted}"
+
+
+@pytest.mark.parametrize("name", ["token_embd", "blk.1.attn_q", "blk.1.attn_norm", "output_norm", "rope_freqs"])
+def test_a_tensor_type_that_is_not_built_is_named(good: Path, name: str) -> None:
+    shape = (WIDTH,) if "norm" in name or "rope" in name else (HEADS * HEAD_DIM, WIDTH)
+    whole_numbers = np.zeros(shape, np.int32), GGMLQuantizationType.I32
+    path = altered(good, tensors={f"{name}.weight": whole_numbers})
+    assert sentence(path, Unsupported).startswith(f"tensor {name}.weight has type I32; supported are Q4_0, ")
+
+
+def test_an_unsupported_architecture_is_named(good: Path) -> None:
+    path = altered(good, architecture="mamba")
+    assert sentence(path, Unsupported) == "architecture 'mamba' is not supported; supported: llama"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "block_count",
+        "embedding_length",
+        "feed_forward_length",
+        "context_length",
+        "attention.head_count",
+        "attention.layer_norm_rms_epsilon",
+    ],
+)
+def test_a_missing_key_is_named(good: Path, key: str) -> None:
+    path = altered(good, values={f"llama.{key}": None})
+    assert sentence(path, BadFile) == f"metadata key llama.{key} is missing"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 0),
+        ("embedding_length", "many"),
+        ("attention.head_count", 1.5),
+        ("attention.head_count_kv", 0),
+        ("rope.dimension_count", "all"),
+        ("rope.freq_base", "high"),
+        ("attention.layer_norm_rms_epsilon", "small"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_named(good: Path, key: str, value: Any) -> None:
+    path = altered(good, values={f"llama.{key}": value})
+    assert sentence(path, BadFile) == f"metadata key llama.{key} is {value!r}, not a positive number"
+
+
+ROTATED = "llama.rope.dimension_count"
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({"llama.attention.head_count_kv": 3}, "4 heads can't share 3 KV heads"),
+        ({"llama.attention.head_count": 3, "llama.attention.head_count_kv": 2}, "3 heads can't share 2 KV heads"),
+        ({"llama.attention.head_count": 6, **NO_HEAD_WIDTH}, "a width of 64 can't be shared by 6 heads"),
+        ({ROTATED: HEAD_DIM + 2}, f"{HEAD_DIM + 2} lanes of a head of {HEAD_DIM} can't be rotated in pairs"),
+        ({ROTATED: 7}, f"7 lanes of a head of {HEAD_DIM} can't be rotated in pairs"),
+    ],
+)
+def test_counts_that_do_not_go_together_are_named(good: Path, values: dict[str, Any], wanted: str) -> None:
+    assert sentence(altered(good, values=values), BadFile) == wanted
+
+
+@pytest.mark.parametrize("scaling", ["yarn", "longrope", "su"])
+def test_rope_scaling_that_is_not_built_is_named(good: Path, scaling: str) -> None:
+    path = altered(good, values={"llama.rope.scaling.type": scaling})
+    assert sentence(path, Unsupported) == f"rope scaling '{scaling}' is not supported yet"
+
+
+def test_linear_rope_scaling_without_its_factor_is_named(good: Path) -> None:
+    path = altered(good, values={"llama.rope.scaling.type": "linear"})
+    assert sentence(path, BadFile) == "metadata key llama.rope.scaling.factor is missing"
+
+
+def test_rope_factors_of_the_wrong_number_are_named(good: Path) -> None:
+    path = altered(good, tensors={"rope_freqs.weight": np.ones(3, np.float32)})
+    assert sentence(path, BadFile) == f"rope_freqs.weight has 3 values, not {HEAD_DIM // 2}"
+
+
+def test_head_widths_that_differ_are_refused(good: Path) -> None:
+    values = {"llama.attention.key_length": 16, "llama.attention.value_length": 32}
+    assert sentence(altered(good, values=values), Unsupported) == "keys and values of different head widths"
