@@ -1,9 +1,13 @@
 """The real server with kernels that compute nothing and take as long as the real ones, asleep. Everything else is real.
 
-python -m benchmarks.paced_server MODEL SLOTS, with the repository's root on PYTHONPATH for the engine process.
+python -m benchmarks.paced_server MODEL SLOTS, with the repository's root on PYTHONPATH for the engine process. The
+variable PACED_CLOCK names a file of eight bytes, in which the engine keeps the CPU nanoseconds that pacing has cost.
 """
 
 import asyncio
+import ctypes as C
+import mmap
+import os
 import sys
 import time
 from functools import cache
@@ -30,14 +34,23 @@ TEXT = "The quick brown fox jumps over the lazy dog, and both of them wonder wha
 def build(path: Path, settings: EngineSettings) -> Engine:
     """The engine process's factory: the real engine, whose program only sleeps and answers with TEXT."""
     token_ids = text_of(path).tokenizer.encode(TEXT)
+    spent = shared_clock(Path(os.environ["PACED_CLOCK"]))
 
     def run(self: Program, batch: Batch) -> None:
+        started = time.thread_time_ns()
         time.sleep(STEP_SECONDS + ROW_SECONDS * batch.rows)
         for sample in (Sample * batch.logit_rows).from_address(batch.samples):
             sample.token = token_ids[sample.position % len(token_ids)]
+        spent.value += time.thread_time_ns() - started
 
     Program.run = run  # type: ignore[method-assign]
     return build_engine(path, settings)
+
+
+def shared_clock(path: Path) -> C.c_int64:
+    """A number that lies in a file of eight bytes, so that two processes can see it."""
+    with path.open("r+b") as file:
+        return C.c_int64.from_buffer(mmap.mmap(file.fileno(), 8))
 
 
 @cache

@@ -1,7 +1,7 @@
 """CPU time of the API and the engine process for each streamed token, without the kernels; prints and records it.
 
-The server is the real one, but its kernels sleep as long as they would compute. Counted is all that the requests cost,
-user and system time, from their arrival to their last byte.
+The server is the real one, but its kernels sleep as long as they would compute, and what the sleeping costs is taken
+off. Counted is all else that the requests cost, user and system time, from their arrival to their last byte.
 """
 
 import ctypes as C
@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from benchmarks import records
 from benchmarks.command_line import model_of, parser
+from benchmarks.paced_server import shared_clock
 from parkway.bench.figures import Effort, take_turns
 from parkway.bench.machine import machine, versions
 from parkway.bench.report import json_line
@@ -53,9 +55,10 @@ class Cost(NamedTuple):
 class Round:
     """So many streams at once, from their arrival to their end; `costs` keeps what each round cost."""
 
-    def __init__(self, server: Served, streams: int) -> None:
+    def __init__(self, server: Served, streams: int, pacing: C.c_int64) -> None:
         self._server = server
         self._streams = streams
+        self._pacing = pacing
         self._clocks = [cpu_clock(pid) for pid in server.pids]
         self.costs: list[Cost] = []
 
@@ -69,12 +72,14 @@ class Round:
         for stream in streams:
             check(stream)
         tokens = self._streams * ANSWER_TOKENS
-        api, *engine = ((after - start) / tokens / 1000 for start, after in zip(before, self._cpu(), strict=True))
-        self.costs.append(Cost(api, sum(engine)))
+        api, engine = (spent / tokens / 1000 for spent in map(int.__sub__, self._cpu(), before))
+        self.costs.append(Cost(api, engine))
         return Window(self.costs[-1].whole, watch.others())
 
-    def _cpu(self) -> list[int]:
-        return [time.clock_gettime_ns(clock) for clock in self._clocks]
+    def _cpu(self) -> tuple[int, int]:
+        """Nanoseconds of the API and of the engine process until now."""
+        api, engine = map(time.clock_gettime_ns, self._clocks)
+        return api, engine - self._pacing.value
 
     def _ask(self) -> Stream:
         asked = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
@@ -98,12 +103,16 @@ def check(stream: Stream) -> None:
 
 def measure(path: Path, streams: int, effort: Effort) -> tuple[Median, Cost]:
     """The median of quiet rounds, and the two processes' own medians, after a round that warms up."""
-    os.environ["PYTHONPATH"] = str(_ROOT)
     slots = max(streams, RECORDED_STREAMS)
-    with served([sys.executable, "-m", "benchmarks.paced_server", str(path), str(slots)]) as server:
-        Round(server, streams).window()
-        rounds = Round(server, streams)
-        windows = take_turns({"": rounds.window}, effort)[""]
+    arguments = [sys.executable, "-m", "benchmarks.paced_server", str(path), str(slots)]
+    with NamedTemporaryFile() as clock:
+        clock.write(bytes(8))
+        clock.flush()
+        with served(arguments, {"PYTHONPATH": str(_ROOT), "PACED_CLOCK": clock.name}) as server:
+            rounds = Round(server, streams, shared_clock(Path(clock.name)))
+            rounds.window()
+            rounds.costs.clear()
+            windows = take_turns({"": rounds.window}, effort)[""]
     quiet = [cost for cost, window in zip(rounds.costs, windows, strict=True) if window.quiet] or rounds.costs
     parts = Cost(statistics.median(c.api for c in quiet), statistics.median(c.engine for c in quiet))
     return median(windows), parts

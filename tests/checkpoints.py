@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from tokenizers.pre_tokenizers import ByteLevel
 
-LAYERS, WIDTH, FFN_WIDTH, HEADS, KV_HEADS, HEAD_DIM = 2, 64, 96, 4, 2, 64
+LAYERS, WIDTH, FFN_WIDTH, HEADS, KV_HEADS, HEAD_DIM = 2, 64, 96, 4, 2, 16
 CTX_TRAIN = 2048
 MERGES = ["h e", "Ġ t", "Ġt he"]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -7,11 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parkway.backends import KvShape
 from parkway.backends.cpu import library, program
 from parkway.backends.cpu.library import Rows
 from parkway.backends.reference import ReferenceStep
 from tests.backends.cases import CASES, PAGED_CASES, ROW_CASES, Case
-from tests.backends.rig import ISAS, Float32s, Rig, chats, cpu_rig, only, same_bits
+from tests.backends.rig import (
+    ISAS,
+    CpuPack,
+    Drawn,
+    Float32s,
+    Rig,
+    chats,
+    cpu_rig,
+    only,
+    raw_tensor,
+    same_bits,
+)
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 every_activation = pytest.mark.parametrize("activations", ["int8", "f32"])
@@ -132,3 +144,21 @@ def with_planted_linear(monkeypatch: pytest.MonkeyPatch, direction: Callable[[in
 
 def floats(address: int, count: int) -> Float32s:
     return np.ctypeslib.as_array((C.c_float * count).from_address(address))
+
+
+def _with_a_broken_value(ops: Any, drawn: Drawn) -> list[Any]:
+    """Row 5's value is infinite, row 6's is not a number."""
+    q, k = (ops.embed(drawn.calm_table(16, 128)) for _ in range(2))
+    values = np.random.default_rng(0).standard_normal((16, 128), np.float32)
+    values[5], values[6] = np.inf, np.nan
+    v = ops.embed(CpuPack().matrix(raw_tensor("values", "F32", values)))
+    return [ops.attention(ops.rope_and_write(q, k, v, 0), 0)]
+
+
+@every_activation
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_later_row_that_is_not_finite_changes_no_earlier_row(activations: str, isa: str) -> None:
+    rig = cpu_rig(_with_a_broken_value, isa=isa, activations=activations, heads=4, kv=KvShape(1, 4, 32))
+    crowd, before = rig.run(chats(9)), list(range(5))
+    alone = cpu_rig(_with_a_broken_value, isa=isa, activations=activations, heads=4, kv=KvShape(1, 4, 32))
+    assert same(alone.run(only(chats(9), before)), rows_of(crowd, before))

@@ -1,7 +1,6 @@
 """The C++ library: what can go wrong between its sources and the first kernel is one sentence."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,57 +11,48 @@ from parkway.errors import NoRoom, StartError, Unsupported
 from tests.backends.rig import ISAS
 
 
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    """The library is loaded anew in this test, and again after it."""
-    library.library.cache_clear()
-    yield
-    library.library.cache_clear()
+load = library.library.__wrapped__
+"""Loads anew, past what this process has loaded already and goes on using."""
 
 
-@pytest.mark.usefixtures("fresh")
 def test_another_abi_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda path: SimpleNamespace(pk_abi_version=lambda: 99))
-    with pytest.raises(
-        StartError, match=rf"ABI 99, this Parkway needs {library.ABI_VERSION}; install both anew"
-    ):
-        library.library()
+    with pytest.raises(StartError, match=rf"ABI 99, this Parkway needs {library.ABI_VERSION}; install both anew"):
+        load()
 
 
-@pytest.mark.usefixtures("fresh")
 def test_a_file_that_is_no_library_is_refused(cache_folder: Path) -> None:
     path = cache_folder / "parkway" / "kernels" / build.source_hash() / build.LIBRARY
     path.parent.mkdir(parents=True)
     path.write_bytes(b"not a library")
     with pytest.raises(StartError, match=r"libparkway_cpu\.so: the CPU kernels can't be loaded: "):
-        library.library()
+        load()
 
 
-@pytest.mark.usefixtures("fresh", "cache_folder")
+@pytest.mark.usefixtures("cache_folder")
 def test_without_a_compiler_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(StartError, match=r"no C\+\+ compiler; install one \(Debian/Ubuntu: apt install g\+\+, "):
-        library.library()
+        load()
 
 
-@pytest.mark.usefixtures("fresh", "cache_folder")
+@pytest.mark.usefixtures("cache_folder")
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "compiler"
     compiler.write_text("#!/bin/sh\necho no such instruction >&2\nexit 3\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(StartError, match=r"the CPU kernels did not compile with .*/compiler: no such instruction"):
-        library.library()
+        load()
 
 
-@pytest.mark.usefixtures("fresh")
 def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(
         StartError, match=r"/file/parkway/kernels/\w+: the CPU kernels can't be kept there: Not a directory"
     ):
-        library.library()
+        load()
 
 
 def test_compiling_leaves_one_file_and_no_work_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

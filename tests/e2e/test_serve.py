@@ -117,7 +117,7 @@ async def test_an_engine_that_dies_ends_every_stream_with_an_error_and_the_serve
 async def test_sigterm_lets_open_answers_finish(smollm2: Path) -> None:
     with served(smollm2) as (process, url):
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            long = {"temperature": 0, "max_tokens": 300, "extra_body": {"ignore_eos": True}}
+            long: dict[str, Any] = {"temperature": 0, "max_tokens": 300, "extra_body": {"ignore_eos": True}}
             whole, _ = await ask(client, QUESTIONS[2], **long)
             asked = asyncio.create_task(ask(client, QUESTIONS[2], **long))
             await asyncio.sleep(0.1)

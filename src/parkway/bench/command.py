@@ -1,6 +1,7 @@
 """`parkway bench`: every figure through the engine and through HTTP, a table, one JSON line. Knows no other engine."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,8 +26,7 @@ def run(path: Path, settings: EngineSettings, effort: Effort | None = None) -> i
     settings = roomy(settings)
     model = load_model(path, settings)
     engine = make_engine(model, settings)
-    with served(command(path, settings)) as server:
-        through_http = HttpSubject(server, model.vocab_size)
+    with served(command(path, settings)) as server, closing(HttpSubject(server, model.vocab_size)) as through_http:
         measured = measure({"engine": EngineSubject(engine), "HTTP": through_http}, effort or Effort())
     Console().print(table(model.name, measured))
     print(verdict(measured))

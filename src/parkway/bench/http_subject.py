@@ -4,7 +4,7 @@ import os
 import random
 from time import perf_counter, sleep
 
-from parkway.bench.figures import ANSWER_TOKENS, MOST_STREAMS, PROMPT_TOKENS, Timed
+from parkway.bench.figures import ANSWER_TOKENS, PROMPT_TOKENS, Timed
 from parkway.bench.served import Served
 from parkway.bench.stream import Stream
 
@@ -38,7 +38,8 @@ class HttpSubject:
         self._leave()
         self._begun_at = self._server.gauge("generation_tokens_total")
         prompts_end = self._server.gauge("prompt_tokens_total") + streams * PROMPT_TOKENS
-        self._streams = [self._ask(PROMPT_TOKENS, ANSWER_TOKENS + MOST_STREAMS) for _ in range(streams)]
+        # Far more than will be used: no stream should end in a window, and the first decode while the last prefill.
+        self._streams = [self._ask(PROMPT_TOKENS, 4 * ANSWER_TOKENS) for _ in range(streams)]
         while self._server.gauge("prompt_tokens_total") < prompts_end:
             self._look()
 
@@ -49,9 +50,15 @@ class HttpSubject:
         tokens = self._server.gauge("generation_tokens_total") - tokens
         return Timed(round(tokens), perf_counter() - started)
 
+    def close(self) -> None:
+        """Hangs up on what still runs."""
+        for stream in self._streams:
+            stream.close()
+        self._streams = []
+
     @property
     def _left(self) -> float:
-        """Answer tokens to come from each stream, from the first to begin a few less."""
+        """Answer tokens that each stream, on average, has left of ANSWER_TOKENS."""
         if any(stream.ended for stream in self._streams):
             return 0
         given = self._server.gauge("generation_tokens_total") - self._begun_at
@@ -70,8 +77,6 @@ class HttpSubject:
         return Stream(self._server.address, "/v1/completions", body)
 
     def _leave(self) -> None:
-        for stream in self._streams:
-            stream.close()
-        self._streams = []
+        self.close()
         while self._server.gauge("num_requests_running"):
             sleep(_LOOK_SECONDS)

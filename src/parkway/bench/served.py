@@ -1,10 +1,11 @@
 """A server process on a free loopback port, as a user would start it. Knows nothing of what it is asked."""
 
+import os
 import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -52,9 +53,12 @@ def as_flags(settings: EngineSettings | ServerSettings) -> list[str]:
 
 
 @contextmanager
-def served(arguments: Sequence[str]) -> Iterator[Served]:
-    """Starts a server and ends it again. Raises StartError with the server's own sentence if it doesn't come up."""
-    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+def served(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """Starts a server, with more environment `variables`, and ends it again.
+
+    Raises StartError with the server's own sentence if it doesn't come up.
+    """
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=os.environ | dict(variables or {}))
     try:
         yield Served(process, _address(process))
     finally:

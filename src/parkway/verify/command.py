@@ -30,11 +30,11 @@ def run(path: Path, mode: Literal["quick", "full"], seed: int) -> int:
 
 
 def _trials(model: Model, cast: Cast) -> list[Trial]:
-    configurations = [*covering(cast.seed), *sample(cast.seed, cast.size.sample)]
+    occasions = cast.occasions([*covering(cast.seed), *sample(cast.seed, cast.size.sample)])
     with _progress() as progress:
         alone = dict(_shown(progress, "alone", answers_alone(model, cast.chats), len(cast.chats)))
-        attempts = (attempt(model, each, cast, index, alone) for index, each in enumerate(configurations))
-        return list(_shown(progress, "together", attempts, len(configurations)))
+        attempts = (attempt(model, occasion, alone) for occasion in occasions)
+        return list(_shown(progress, "together", attempts, len(occasions)))
 
 
 def _progress() -> Progress:

@@ -57,12 +57,13 @@ def covering(seed: int) -> list[Configuration]:
     """A few configurations in which every pair of values of two axes meets; another few for another seed."""
     candidates = product()
     random.Random(f"{seed} covering").shuffle(candidates)
-    left = set().union(*(candidate.pairs for candidate in candidates))
+    pairs = {candidate: candidate.pairs for candidate in candidates}
+    left = set().union(*pairs.values())
     chosen: list[Configuration] = []
     while left:
-        best = max(candidates, key=lambda candidate: len(candidate.pairs & left))
+        best = max(candidates, key=lambda candidate: len(pairs[candidate] & left))
         chosen.append(best)
-        left -= best.pairs
+        left -= pairs[best]
     return chosen
 
 

@@ -1,7 +1,9 @@
 """Who is there: the chats of a verification, and when each arrives in one configuration. Knows no engine."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import cycle
 
 from msgspec import structs
 
@@ -27,7 +29,7 @@ class Size:
 
 SIZES = {
     "quick": Size((5, 65, 130), 12, range(1, 17), range(3, 9), give_back_every=5, sample=4),
-    "full": Size((5, 63, 64, 65, 130, 300), 32, range(1, 120), range(8, 33), give_back_every=7, sample=40),
+    "full": Size((5, 63, 64, 65, 130, 300), 32, range(1, 120), range(8, 33), give_back_every=7, sample=60),
 }
 
 _GREEDY = SamplingParams(temperature=0)
@@ -67,6 +69,19 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
+class Occasion:
+    """A configuration with its visits in order of arrival: some before the subject, some while it is answered.
+
+    Chats that are never replayed have all the `pages` that they can use; the others may have to share a few.
+    """
+
+    configuration: Configuration
+    visits: list[Visit]
+    pages: int
+    give_back_every: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cast:
     """All chats of a verification: subjects by sampling, and those that may be beside them."""
 
@@ -92,17 +107,27 @@ class Cast:
     def chats(self) -> list[Chat]:
         return [*self.subjects["greedy"], *self.subjects["sampled"], *self.neighbours]
 
-    def visits(self, configuration: Configuration, index: int) -> list[Visit]:
-        """The subject of the `index`th configuration and who is beside it, in order of arrival.
+    def occasions(self, configurations: Iterable[Configuration]) -> list["Occasion"]:
+        """One for each configuration, the subjects of its kind of sampling in turn."""
+        in_turn = {sampling: cycle(chats) for sampling, chats in self.subjects.items()}
+        return [
+            self._occasion(each, next(in_turn[each.sampling]), random.Random(f"{self.seed} occasion {index}"))
+            for index, each in enumerate(configurations)
+        ]
 
-        Some are there before it, some come in the middle of its prompt or answer.
-        """
-        rng = random.Random(f"{self.seed} visits {index}")
-        subjects = self.subjects[configuration.sampling]
-        subject = Visit(rng.randrange(4), subjects[index % len(subjects)])
+    def _occasion(self, configuration: Configuration, subject: Chat, rng: random.Random) -> "Occasion":
+        first = Visit(rng.randrange(4), subject)
+        last_step = first.step + self.size.subject_answer
         beside = rng.sample(self.neighbours, configuration.neighbours)
-        last = subject.step + self.size.subject_answer
-        return sorted([subject, *(Visit(rng.randrange(last), chat) for chat in beside)], key=lambda visit: visit.step)
+        visits = [first, *(Visit(rng.randrange(last_step), chat) for chat in beside)]
+        pages = sorted((visit.chat.pages for visit in visits), reverse=True)[: configuration.slots]
+        often = configuration.replayed == "often"
+        return Occasion(
+            configuration,
+            sorted(visits, key=lambda visit: visit.step),
+            pages=rng.randint(max(pages), sum(pages)) if often else sum(pages),
+            give_back_every=self.size.give_back_every if often else 0,
+        )
 
 
 @dataclass(frozen=True, slots=True)

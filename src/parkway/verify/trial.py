@@ -1,6 +1,5 @@
 """Runs chats through engines: each alone for what its answer should be, then all of one configuration together."""
 
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +11,7 @@ from parkway.plan.step import PAGE_TOKENS
 from parkway.runner.load import Model
 from parkway.verify.answers import Answer, Difference, first_difference
 from parkway.verify.configurations import Configuration
-from parkway.verify.traffic import Cast, Chat, Visit
+from parkway.verify.traffic import Chat, Occasion, Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +35,34 @@ def answers_alone(model: Model, chats: Iterable[Chat]) -> Iterable[tuple[Chat, A
         yield chat, answer
 
 
-def attempt(model: Model, configuration: Configuration, cast: Cast, index: int, alone: dict[Chat, Answer]) -> Trial:
-    """Runs the `index`th configuration and compares every chat in it with its answer alone."""
-    visits = cast.visits(configuration, index)
-    engine = _engine(model, configuration, cast, index)
-    answers = _answers(engine, visits)
-    found = [
-        (visit.chat, first_difference(alone[visit.chat], answer)) for visit, answer in zip(visits, answers, strict=True)
-    ]
+def attempt(model: Model, occasion: Occasion, alone: dict[Chat, Answer]) -> Trial:
+    """Runs one configuration and compares every chat in it with its answer alone."""
+    engine = _engine(model, occasion)
+    answers = _answers(engine, occasion.visits)
+    chats = [visit.chat for visit in occasion.visits]
+    found = [(chat, first_difference(alone[chat], answer)) for chat, answer in zip(chats, answers, strict=True)]
     return Trial(
-        configuration,
-        chats=len(visits),
+        occasion.configuration,
+        chats=len(chats),
         compared_steps=sum(answer.compared_steps for answer in answers),
         given_back=engine.snapshot.given_back,
         differences=[(chat, difference) for chat, difference in found if difference],
     )
 
 
-def _engine(model: Model, configuration: Configuration, cast: Cast, index: int) -> Engine:
-    """Chats that never give back get all the pages that they can use; the others have to share a few."""
-    visits, slots = cast.visits(configuration, index), configuration.slots
-    pages = sorted((visit.chat.pages for visit in visits), reverse=True)[:slots]
-    often = configuration.replayed == "often"
-    enough = random.Random(f"{cast.seed} pages {index}").randint(max(pages), sum(pages)) if often else sum(pages)
-    chunk_tokens = configuration.chunk_tokens
+def _engine(model: Model, occasion: Occasion) -> Engine:
+    configuration = occasion.configuration
+    # Room for one whole chunk beside decoding chats: other prompts' chunks come out shorter.
+    chunk_rows = configuration.chunk_tokens or sum(visit.chat.pages for visit in occasion.visits) * PAGE_TOKENS
     settings = EngineSettings(
-        ctx_size=enough * PAGE_TOKENS,
-        parallel=slots,
-        # Room for one whole chunk beside decoding chats, so that others' chunks come out shorter.
-        batch_size=slots + (chunk_tokens or sum(pages) * PAGE_TOKENS),
+        ctx_size=occasion.pages * PAGE_TOKENS,
+        parallel=configuration.slots,
+        batch_size=configuration.slots + chunk_rows,
         threads=configuration.threads,
     )
-    every = cast.size.give_back_every if often else 0
-    return make_engine(model, settings, chunk_tokens=chunk_tokens, give_back_every=every)
+    return make_engine(
+        model, settings, chunk_tokens=configuration.chunk_tokens, give_back_every=occasion.give_back_every
+    )
 
 
 def _answers(engine: Engine, visits: list[Visit]) -> list[Answer]:

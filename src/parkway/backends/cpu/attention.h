@@ -44,24 +44,32 @@ INLINE void weigh(float *scores, int64_t tiles, int64_t seen, Partial *out) {
     out->total = sum(total);
 }
 
+// Weighted values of 16 * VECTORS lanes of the head, from lane d on.
+template <class T, int N, int VECTORS>
+INLINE void sum_lanes(const Layout &layout, uint8_t *pool, const int32_t *pages, int64_t head, int64_t start, int64_t count,
+                      const float (*weights)[PK_SPLIT], int64_t d, Partial *out) {
+    F acc[N][VECTORS];
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < VECTORS; j++) acc[i][j] = all(0.f);
+    for (int64_t p = 0; p < count; p++) {
+        const T *v = layout.values<T>(pool, pages[(start + p) / PK_PAGE], head, (start + p) % PK_PAGE) + d;
+        F value[VECTORS];
+        for (int j = 0; j < VECTORS; j++) value[j] = load_value(v + 16 * j);
+#pragma GCC unroll 6
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < VECTORS; j++) acc[i][j] = fma(all(weights[i][p]), value[j], acc[i][j]);
+    }
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < VECTORS; j++) store(out[i].values + d + 16 * j, acc[i][j]);
+}
+
 template <class T, int N>
 INLINE void sum_values(const Layout &layout, uint8_t *pool, const int32_t *pages, int64_t head, int64_t start, int64_t count,
                        const float (*weights)[PK_SPLIT], Partial *out) {
-    for (int64_t d = 0; d < layout.head_dim; d += 16 * VALUE_VECTORS) {
-        F acc[N][VALUE_VECTORS];
-        for (int i = 0; i < N; i++)
-            for (int j = 0; j < VALUE_VECTORS; j++) acc[i][j] = all(0.f);
-        for (int64_t p = 0; p < count; p++) {
-            const T *v = layout.values<T>(pool, pages[(start + p) / PK_PAGE], head, (start + p) % PK_PAGE) + d;
-            F value[VALUE_VECTORS];
-            for (int j = 0; j < VALUE_VECTORS; j++) value[j] = load_value(v + 16 * j);
-#pragma GCC unroll 6
-            for (int i = 0; i < N; i++)
-                for (int j = 0; j < VALUE_VECTORS; j++) acc[i][j] = fma(all(weights[i][p]), value[j], acc[i][j]);
-        }
-        for (int i = 0; i < N; i++)
-            for (int j = 0; j < VALUE_VECTORS; j++) store(out[i].values + d + 16 * j, acc[i][j]);
-    }
+    int64_t d = 0;
+    for (; d + 16 * VALUE_VECTORS <= layout.head_dim; d += 16 * VALUE_VECTORS)
+        sum_lanes<T, N, VALUE_VECTORS>(layout, pool, pages, head, start, count, weights, d, out);
+    for (; d < layout.head_dim; d += 16) sum_lanes<T, N, 1>(layout, pool, pages, head, start, count, weights, d, out);
 }
 
 template <class T, int N>

@@ -98,7 +98,7 @@ int64_t claim(Progress &at, uint32_t number, int64_t items, int64_t grain) {
 void run_instruction(Pool &pool, Program &program, size_t i, uint32_t number, int thread) {
     Progress &at = program.progress[i];
     const pk_instr &in = program.instructions[i];
-    const int64_t items = at.items.load(std::memory_order_relaxed);
+    const int64_t items = at.items.load(std::memory_order_acquire);
     // About eight claims a thread: enough to even out an interrupted one, few enough to cost nothing.
     const int64_t grain = items / (pool.threads * 8) + 1;
     for (int64_t begin; (begin = claim(at, number, items, grain)) >= 0;) {
@@ -201,9 +201,10 @@ void pk_program_run(void *memory, const pk_batch *batch) {
     const uint32_t number = pool.number.load(std::memory_order_relaxed) + 1;
     for (size_t i = 0; i < program.progress.size(); i++) {
         Progress &at = program.progress[i];
-        at.items.store(items_of(program.instructions[i], program.step, program.kv_heads), std::memory_order_relaxed);
+        // The claim first: a worker that still walks the last step sees new items only together with a claim not its own.
+        at.claim.store((uint64_t)number << 32, std::memory_order_relaxed);
+        at.items.store(items_of(program.instructions[i], program.step, program.kv_heads), std::memory_order_release);
         at.done.store(0, std::memory_order_relaxed);
-        at.claim.store((uint64_t)number << 32, std::memory_order_release);
     }
     pool.program.store(&program);
     pool.number.store(number, std::memory_order_release);

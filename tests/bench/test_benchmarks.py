@@ -1,0 +1,82 @@
+"""The pure parts of the measuring commands, and that they fail where they should."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import cpu_vs_llamacpp, memory, records, server_cpu
+from benchmarks.cpu_vs_llamacpp import OURS, THEIRS, THEIRS_Q4_0, Ratio, keep, ratios
+from benchmarks.llamacpp import Worker
+from benchmarks.paced_server import shared_clock
+from parkway.bench.figures import FIGURES, Figure
+from parkway.bench.windows import Median
+
+DECODE = Figure("decode", 4)
+
+
+def measured(ours: Median, theirs: Median, theirs_q4_0: Median) -> dict[Figure, dict[str, Median]]:
+    return {DECODE: {OURS: ours, THEIRS: theirs, THEIRS_Q4_0: theirs_q4_0}}
+
+
+def test_a_ratio_is_quiet_if_both_sides_are() -> None:
+    made = ratios(measured(Median(1000.0, 3, 5), Median(250.0, 3, 3), Median(400.0, 0, 9)))
+    assert made == [Ratio(DECODE, THEIRS, 4.0, quiet=True), Ratio(DECODE, THEIRS_Q4_0, 2.5, quiet=False)]
+    assert [ratio.reach for ratio in made] == [4.0, 3.0]
+
+
+def test_only_quiet_ratios_with_a_reach_are_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    made = [
+        Ratio(DECODE, THEIRS, 4.5678, quiet=True),
+        Ratio(DECODE, THEIRS_Q4_0, 2.5, quiet=False),
+        Ratio(Figure("prefill", 256), THEIRS, 6.0, quiet=True),
+    ]
+    (left_out,) = keep(path, made, "0.3.36")
+    assert left_out.endswith("decode, 4 streams: ratio to llama.cpp on the file requantised to Q4_0")
+    (record,) = records.read(path)
+    assert (record.figure, record.value, record.reach) == (
+        "decode, 4 streams: ratio to llama.cpp on the same file",
+        4.568,
+        4.0,
+    )
+    assert record.versions["llama-cpp-python"] == "0.3.36"
+
+
+def test_every_reach_is_of_a_figure_that_is_measured() -> None:
+    assert {figure for figure, _ in cpu_vs_llamacpp.REACH} <= set(FIGURES)
+
+
+def test_a_worker_without_llama_cpp_is_noticed(capfd: pytest.CaptureFixture[str]) -> None:
+    worker = Worker(Path(sys.executable))
+    with pytest.raises(RuntimeError, match=r"the llama\.cpp worker ended with exit code 1"):
+        worker.ask("facts")
+    worker.close()
+    assert "llama_cpp" in capfd.readouterr().err
+
+
+def test_a_cpu_clock_counts_another_process() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        clock = server_cpu.cpu_clock(process.pid)
+        before = time.clock_gettime_ns(clock)
+        while time.clock_gettime_ns(clock) == before:
+            pass
+        process.kill()
+    with pytest.raises(OSError, match="No such process"):
+        server_cpu.cpu_clock(process.pid)
+    assert time.clock_gettime_ns(server_cpu.cpu_clock(os.getpid())) > 0
+
+
+def test_two_sides_see_one_clock(tmp_path: Path) -> None:
+    path = tmp_path / "clock"
+    path.write_bytes(bytes(8))
+    ours, theirs = shared_clock(path), shared_clock(path)
+    ours.value += 5
+    assert theirs.value == 5
+
+
+def test_memory_bound() -> None:
+    assert memory.bound(100, 50) == 210 + 150 * 2**20
