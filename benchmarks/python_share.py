@@ -1,4 +1,4 @@
-"""How much of a single-stream decode step is Python: the time of the step that is not spent inside the kernels, over all.
+"""How much of a single-stream decode step is Python: the part of its time that is not spent inside the kernels.
 
 python -m benchmarks.python_share [MODEL]
 """
@@ -55,9 +55,8 @@ def main() -> None:
     times = step_times(engine, kernels)
     share = statistics.median((whole - inside) / whole for whole, inside in times)
     microseconds = statistics.median((whole - inside) * 1e6 for whole, inside in times)
-    print(
-        f"{microseconds:.0f} µs of Python in a step of {statistics.median(w for w, _ in times) * 1e3:.2f} ms: {share:.1%}"
-    )
+    step = statistics.median(whole * 1e3 for whole, _ in times)
+    print(f"{microseconds:.0f} µs of Python in a step of {step:.2f} ms: {share:.1%}")
     write(
         RESULTS / "cpu.json",
         figure="python share of a single-stream decode step",

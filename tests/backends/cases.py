@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from parkway.backends import KvShape, Rope
 from parkway.backends.quant import SUPPORTED
 from tests.backends.rig import Drawn, Record
@@ -86,6 +88,7 @@ ATTENTION_CASES = {
         (8, 1, 128, Rope(10000.0, 64, "halves")),
         (8, 2, 256, Rope(1000000.0, 128, "neighbours")),
         (14, 2, 16, Rope(10000.0, 8, "neighbours")),
+        (4, 2, 32, Rope(10000.0, 32, "halves", np.linspace(1, 9, 16, dtype=np.float32))),
     )
 }
 STEEP = {"attention of steep scores": _attention(4, 2, 32, Rope(10000.0, 32, "neighbours"), Drawn.table)}

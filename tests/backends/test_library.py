@@ -10,7 +10,6 @@ from parkway.backends.cpu import build, library
 from parkway.errors import NoRoom, StartError, Unsupported
 from tests.backends.rig import ISAS
 
-
 load = library.library.__wrapped__
 """Loads anew, past what this process has loaded already and goes on using."""
 

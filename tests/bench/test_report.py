@@ -19,8 +19,8 @@ def test_table() -> None:
     console = Console(width=100, record=True, file=StringIO())
     console.print(table("toy", QUIET))
     lines = [" ".join(line.replace("│", " ").split()) for line in console.export_text().splitlines()]
-    assert "prefill 512 2,006 9 of 10 1,900 9 of 10" in lines
-    assert "decode, 16 streams 1,374 9 of 9 1,000 9 of 9" in lines
+    assert "prefill 512 2,006 (9 of 10) 1,900 (9 of 10)" in lines
+    assert "decode, 16 streams 1,374 (9 of 9) 1,000 (9 of 9)" in lines
 
 
 def test_verdict_tells_of_figures_without_a_quiet_window() -> None:

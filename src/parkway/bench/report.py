@@ -14,14 +14,14 @@ Measured = Mapping[Figure, Mapping[str, Median]]
 
 
 def table(title: str, measured: Measured) -> Table:
-    """A row for each figure; for each subject tokens per second and how many windows were quiet."""
-    made = Table("tokens per second", title=title, title_justify="left")
-    for name in next(iter(measured.values())):
-        made.add_column(name, justify="right")
-        made.add_column("quiet windows", justify="right", style="dim")
+    """A row for each figure, a column for each subject; in brackets how many windows were quiet."""
+    about = f"{title}: tokens per second (quiet windows of all)"
+    made = Table("", *next(iter(measured.values())), title=about, title_justify="left")
+    for column in made.columns[1:]:
+        column.justify = "right"
     for figure, medians in measured.items():
-        cells = [(f"{each.value:,.0f}", f"{each.quiet} of {each.windows}") for each in medians.values()]
-        made.add_row(str(figure), *(cell for pair in cells for cell in pair))
+        cells = (f"{each.value:,.0f} ({each.quiet} of {each.windows})" for each in medians.values())
+        made.add_row(str(figure), *cells)
     return made
 
 

@@ -24,6 +24,7 @@ INLINE int32_t first_equal(const float *x, int64_t count, float value) {
 }
 
 INLINE void report(pk_sample *how, const float *logits, int64_t vocabulary, int64_t padded, float top) {
+    if (how->top > vocabulary) how->top = (int32_t)vocabulary;
     const float normaliser = log_sum_exp(logits, padded, top);
     how->logprob = logits[how->target >= 0 ? how->target : how->token] - normaliser;
     if (how->top > 0) pk_most_probable(how, logits, vocabulary);

@@ -175,8 +175,8 @@ INLINE F exp(F x) {
 
 INLINE F load_value(const float *p) { return load(p); }
 INLINE F load_value(const uint16_t *p) { return load_half(p); }
-INLINE void store_value(float *p, F x) { store(p, x); }
-// Saturating, and NaN becomes finite: what one chat wrote must never poison a stranger's sum through a factor of 0.
+// Saturating, and NaN becomes finite: a value that a query does not see must not poison its sum through a factor of 0.
+INLINE void store_value(float *p, F x) { store(p, min(max(x, all(-3.40282347e38f)), all(3.40282347e38f))); }
 INLINE void store_value(uint16_t *p, F x) { store_half(p, min(max(x, all(-65504.f)), all(65504.f))); }
 
 }  // namespace
