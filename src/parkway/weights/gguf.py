@@ -25,7 +25,9 @@ class GgufFile:
         try:
             self._reader = _Reader(path)
             self.tensors = {tensor.name: _raw(tensor) for tensor in self._reader.tensors}
-        except (ValueError, IndexError, KeyError, OverflowError, UnicodeDecodeError, struct.error) as error:
+        except IndexError as error:
+            raise BadFile(path, "truncated or corrupt GGUF file: it ends inside its header") from error
+        except (ValueError, KeyError, OverflowError, UnicodeDecodeError, struct.error) as error:
             raise BadFile(path, f"truncated or corrupt GGUF file: {error}") from error
         except OSError as error:
             raise BadFile(path, f"can't be read: {error.strerror or error}") from error
