@@ -35,7 +35,10 @@ class Batch:
 
 
 class Context:
-    """A llama_context of its own for each load, so that none pays for the sequences of another."""
+    """A llama_context of its own for each load, so that none pays for the sequences of another.
+
+    Its sequences keep their KV apart, llama.cpp's default: a unified KV was as fast at 1 and 4 streams, slower at 16.
+    """
 
     def __init__(self, model: Any, threads: int, sequences: int, positions: int) -> None:
         how: Any = ll.llama_context_default_params()
