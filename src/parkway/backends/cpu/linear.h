@@ -92,19 +92,24 @@ void linear(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
 
 INLINE F silu(F x) { return div(x, add(all(1.f), exp(sub(all(0.f), x)))); }
 
+constexpr int64_t GATED_GROUPS = 4;  // of the gate at once, then of up: longer runs of memory than one by one
+
 // p[0]: pk_rows; segment 0: gate, segment 1: up, into whose output goes silu(gate) * up. Items: groups.
 void gated(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int thread) {
     const pk_rows *x = (const pk_rows *)in->p[0];
     const int64_t rows = rows_of(step, in);
     const pk_segment &gate = in->segment[0], &up = in->segment[1];
-    float *gates = step->scratch + thread * step->scratch_floats;  // [rows, 16]
-    for (int64_t g = begin; g < end; g++) {
-        float *out = up.out + g * 16;
-        run_group(gate, x, rows, g, gates, 16);
-        run_group(up, x, rows, g, out, up.out_stride);
-        for (int64_t r = 0; r < rows; r++) {
-            float *y = out + r * up.out_stride;
-            store(y, mul(silu(load(gates + 16 * r)), load(y)));
+    float *gates = step->scratch + thread * step->scratch_floats;  // [groups, rows, 16]
+    for (; begin < end; begin += GATED_GROUPS) {
+        const int64_t groups = end - begin < GATED_GROUPS ? end - begin : GATED_GROUPS;
+        for (int64_t g = 0; g < groups; g++) run_group(gate, x, rows, begin + g, gates + g * rows * 16, 16);
+        for (int64_t g = 0; g < groups; g++) {
+            float *out = up.out + (begin + g) * 16;
+            run_group(up, x, rows, begin + g, out, up.out_stride);
+            for (int64_t r = 0; r < rows; r++) {
+                float *y = out + r * up.out_stride;
+                store(y, mul(silu(load(gates + (g * rows + r) * 16)), load(y)));
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
-// Threads that run a recorded program: one parallel region a step, work claimed in small pieces. An instruction is over when
-// its items are done, not when every thread has arrived: a thread that the system holds up delays nobody unless it holds a
+// Threads that run a recorded program: one parallel region a step. Every thread walks its own share of an instruction's
+// items, so that it reads one run of memory, and takes from the others' when it is through. An instruction is over when its
+// items are done, not when every thread has arrived: a thread that the system holds up delays nobody unless it holds a
 // piece. Waiting spins shortly and then sleeps, because spinning on a shared core stops everybody else.
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -14,7 +15,7 @@
 
 namespace {
 
-constexpr int SPINS = 1000;  // about 20 µs: longer than most imbalances, much shorter than a scheduler's slice
+constexpr int SPINS = 2000;  // about 40 µs: longer than most imbalances, much shorter than a scheduler's slice
 
 void pause_once() {
 #if defined(__x86_64__)
@@ -45,20 +46,24 @@ class Signal {
     std::atomic<int> sleepers_{0};
 };
 
-// Where one instruction of the current step stands. `claim` holds the step's number in its upper half, so that a thread
-// that lags behind in an earlier step can't take a piece of this one.
-struct alignas(64) Progress {
-    std::atomic<uint64_t> claim{0};
-    std::atomic<int64_t> done{0};
-    std::atomic<int64_t> items{0};
+// A count of one step: the step's number above, the count below. A step's counts need no reset, since another number
+// means 0; and a thread that lags behind in an earlier step sees that it is too late.
+struct alignas(64) Tagged {
+    std::atomic<uint64_t> value{0};
 };
+
+uint64_t tagged(uint32_t number, int64_t count) { return (uint64_t)number << 32 | (uint64_t)count; }
+int64_t count_in(uint64_t value, uint32_t number) { return value >> 32 == number ? (int64_t)(value & UINT32_MAX) : 0; }
+bool is_later(uint64_t value, uint32_t number) { return (int32_t)((uint32_t)(value >> 32) - number) > 0; }
 
 struct Pool;
 
 struct Program {
     Pool *pool;
     std::vector<pk_instr> instructions;
-    std::vector<Progress> progress;
+    std::vector<std::atomic<int64_t>> items;  // of each instruction in this step
+    std::vector<Tagged> taken;                // [instruction, thread] items of the thread's share that somebody has taken
+    std::vector<Tagged> done;                 // [instruction] items that are done
     std::vector<pk_tile> tiles;
     std::vector<float> scratch;
     int64_t tile_rows, kv_heads;
@@ -85,37 +90,61 @@ int64_t items_of(const pk_instr &in, const pk_step &step, int64_t kv_heads) {
     }
 }
 
-// The next unclaimed piece [begin, begin + grain) of an instruction, or -1: none is left, or the step is over.
-int64_t claim(Progress &at, uint32_t number, int64_t items, int64_t grain) {
-    uint64_t seen = at.claim.load(std::memory_order_acquire);
-    while (seen >> 32 == number && (int64_t)(seen & UINT32_MAX) < items) {
-        const int64_t begin = (int64_t)(seen & UINT32_MAX), end = begin + grain < items ? begin + grain : items;
-        if (at.claim.compare_exchange_weak(seen, (uint64_t)number << 32 | (uint64_t)end, std::memory_order_acq_rel)) return begin;
+struct Piece {
+    int64_t begin, end;
+};
+
+Piece share_of(int64_t items, int threads, int thread) { return {items * thread / threads, items * (thread + 1) / threads}; }
+
+// The next piece of a share that nobody has taken; empty if there is none or the step is over.
+Piece take(Tagged &taken, uint32_t number, Piece share, int64_t grain) {
+    uint64_t seen = taken.value.load(std::memory_order_acquire);
+    while (!is_later(seen, number)) {
+        const int64_t begin = share.begin + count_in(seen, number), end = begin + grain < share.end ? begin + grain : share.end;
+        if (begin >= share.end) break;
+        if (taken.value.compare_exchange_weak(seen, tagged(number, end - share.begin), std::memory_order_acq_rel)) return {begin, end};
     }
-    return -1;
+    return {0, 0};
 }
 
-void run_instruction(Pool &pool, Program &program, size_t i, uint32_t number, int thread) {
-    Progress &at = program.progress[i];
+// Counts items as done; true for the last of them.
+bool finish(Tagged &done, uint32_t number, int64_t count, int64_t items) {
+    uint64_t seen = done.value.load(std::memory_order_acquire);
+    while (!done.value.compare_exchange_weak(seen, tagged(number, count_in(seen, number) + count), std::memory_order_acq_rel)) {}
+    return count_in(seen, number) + count == items;
+}
+
+bool is_over(const Tagged &done, uint32_t number, int64_t items) {
+    const uint64_t seen = done.value.load(std::memory_order_acquire);
+    return count_in(seen, number) >= items || is_later(seen, number);
+}
+
+void run_instruction(Pool &pool, Program &program, size_t i, uint32_t number, int64_t items, int thread) {
     const pk_instr &in = program.instructions[i];
-    const int64_t items = at.items.load(std::memory_order_acquire);
-    // About eight claims a thread: enough to even out an interrupted one, few enough to cost nothing.
+    // About eight pieces a share: enough to even out an interrupted one, few enough to cost nothing.
     const int64_t grain = items / (pool.threads * 8) + 1;
-    for (int64_t begin; (begin = claim(at, number, items, grain)) >= 0;) {
-        const int64_t end = begin + grain < items ? begin + grain : items;
-        in.kernel(&program.step, &in, begin, end, thread);
-        if (at.done.fetch_add(end - begin, std::memory_order_acq_rel) + end - begin == items) pool.advanced.raise();
+    for (int k = 0; k < pool.threads; k++) {
+        const int owner = (thread + k) % pool.threads;
+        const Piece share = share_of(items, pool.threads, owner);
+        Tagged &taken = program.taken[i * pool.threads + owner];
+        for (Piece piece; (piece = take(taken, number, share, grain)).end;) {
+            in.kernel(&program.step, &in, piece.begin, piece.end, thread);
+            if (finish(program.done[i], number, piece.end - piece.begin, items)) pool.advanced.raise();
+        }
     }
 }
 
 void run(Pool &pool, Program &program, uint32_t number, int thread) {
     for (size_t i = 0; i < program.instructions.size(); i++) {
-        Progress &at = program.progress[i];
-        run_instruction(pool, program, i, number, thread);
-        while (at.done.load(std::memory_order_acquire) < at.items.load(std::memory_order_relaxed)) {
+        const int64_t items = program.items[i].load(std::memory_order_acquire);
+        if (items == 0) continue;
+        run_instruction(pool, program, i, number, items, thread);
+        if (is_over(program.done[i], number, items)) continue;
+        for (;;) {
             const uint32_t seen = pool.advanced.now();
+            if (is_over(program.done[i], number, items)) break;
             if (pool.number.load(std::memory_order_acquire) != number) return;
-            if (at.done.load(std::memory_order_acquire) < at.items.load(std::memory_order_relaxed)) pool.advanced.wait(seen);
+            pool.advanced.wait(seen);
         }
     }
 }
@@ -174,7 +203,9 @@ void *pk_program_new(void *pool, const pk_instr *instructions, int64_t count, in
     Program *program = new Program;
     program->pool = (Pool *)pool;
     program->instructions.assign(instructions, instructions + count);
-    program->progress = std::vector<Progress>((size_t)count);
+    program->items = std::vector<std::atomic<int64_t>>((size_t)count);
+    program->taken = std::vector<Tagged>((size_t)count * program->pool->threads);
+    program->done = std::vector<Tagged>((size_t)count);
     program->tiles.reserve((size_t)max_rows);
     program->scratch.resize((size_t)(scratch_floats * program->pool->threads));
     program->tile_rows = tile_rows;
@@ -199,12 +230,12 @@ void pk_program_run(void *memory, const pk_batch *batch) {
     program.step.tile_count = (int64_t)program.tiles.size();
     program.step.splits = splits_of(program, *batch);
     const uint32_t number = pool.number.load(std::memory_order_relaxed) + 1;
-    for (size_t i = 0; i < program.progress.size(); i++) {
-        Progress &at = program.progress[i];
-        // The claim first: a worker that still walks the last step sees new items only together with a claim not its own.
-        at.claim.store((uint64_t)number << 32, std::memory_order_relaxed);
-        at.items.store(items_of(program.instructions[i], program.step, program.kv_heads), std::memory_order_release);
-        at.done.store(0, std::memory_order_relaxed);
+    for (size_t i = 0; i < program.items.size(); i++) {
+        const int64_t items = items_of(program.instructions[i], program.step, program.kv_heads);
+        if (items == program.items[i].load(std::memory_order_relaxed)) continue;
+        // First the number: a worker that still walks the last step must not find new items beside its own number.
+        for (int t = 0; t < pool.threads; t++) program.taken[i * pool.threads + t].value.store(tagged(number, 0));
+        program.items[i].store(items, std::memory_order_release);
     }
     pool.program.store(&program);
     pool.number.store(number, std::memory_order_release);
