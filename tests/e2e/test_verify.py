@@ -5,7 +5,6 @@ import itertools
 import json
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
 from parkway.plan.step import Chunk, StepPlan
-from parkway.request import Request
 from parkway.runner import cpu_runner
 from parkway.runner.cpu_runner import CpuRunner
 from tests.checkpoints import tiny_llama
@@ -96,15 +94,15 @@ def test_a_planted_linear_with_one_order_is_not_found(
 
 
 def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    own: Callable[[Request, int], library.Sample] = cpu_runner._sampled
+    own = CpuRunner._sampled
     draws = itertools.count()
 
-    def sampled(request: Request, position: int) -> library.Sample:
-        orders = own(request, position)
+    def sampled(runner: CpuRunner, chunk: Chunk) -> library.Sample:
+        orders = own(runner, chunk)
         orders.seed += next(draws)
         return orders
 
-    monkeypatch.setattr(cpu_runner, "_sampled", sampled)
+    monkeypatch.setattr(CpuRunner, "_sampled", sampled)
     assert verify.run(tiny, "quick", 0) == 1
     text, _ = told(capsys)
     assert "sampled chat" in text
