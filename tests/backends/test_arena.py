@@ -74,7 +74,7 @@ def test_an_instruction_never_writes_over_what_it_reads() -> None:
     assert read.address != written.address
 
 
-def test_a_quantised_value_has_room_for_bytes_scales_and_sums() -> None:
+def test_a_quantised_value_has_room_for_bytes_scales_and_sums_of_whole_tiles_of_16_rows() -> None:
     value = Value(96)
     value.quantised = True
-    assert dict(value.parts(2)) == {"f": 768, "q": 192, "d": 24, "s": 24, "sum": 24}
+    assert dict(value.parts(2)) == {"f": 768, "q": 16 * 96, "d": 16 * 12, "s": 16 * 12, "sum": 16 * 12}

@@ -14,7 +14,6 @@ import pytest
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
 from parkway.plan.step import Chunk, StepPlan
-from parkway.runner import cpu_runner
 from parkway.runner.cpu_runner import CpuRunner
 from tests.checkpoints import tiny_llama
 

@@ -3,16 +3,17 @@
 #pragma once
 #include <stdint.h>
 
-#define PK_ABI_VERSION 1
+#define PK_ABI_VERSION 2
 #define PK_MAX_TOP 20
 
-// Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q).
+// Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in
+// tiles of rows [tile, block of 32, row of the tile, …]; linear.h says how many rows a tile has.
 typedef struct pk_rows {
     float *f;      // [rows, k]
-    int8_t *q;     // [rows, k]
-    float *d;      // [rows, k / 32]
-    float *s;      // [rows, k / 32]
-    int32_t *sum;  // [rows, k / 32]
+    int8_t *q;     // [tiles, k / 32, rows of a tile, 32]
+    float *d;      // [tiles, k / 32, rows of a tile]
+    float *s;      // the same
+    int32_t *sum;  // the same
     int64_t k;
 } pk_rows;
 
@@ -68,6 +69,7 @@ typedef struct pk_segment {
     const float *residual;     // same shape and stride as out, or null
 } pk_segment;
 
+#define PK_ROW_TILE 16     // most rows of a tile of int8 activations
 #define PK_SPLIT 128       // positions of one attention split: a constant of the numeric contract
 #define PK_PAGE 64         // tokens of a page
 #define PK_SPLIT_ROWS 4    // most rows of a step whose splits may be separate items

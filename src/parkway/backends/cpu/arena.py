@@ -1,6 +1,6 @@
 """Activations of a recorded program and where they lie: values that never live together share memory."""
 
-from parkway.backends.cpu.library import Memory, Rows
+from parkway.backends.cpu.library import ROW_TILE, Memory, Rows
 
 ALIGNMENT_BYTES = 64
 
@@ -18,9 +18,9 @@ class Value:
 
     def parts(self, rows: int) -> list[tuple[str, int]]:
         """Fields of `Rows` with their bytes."""
-        blocks = rows * (self.width // 32)
         floats = [("f", rows * self.width * 4)]
-        scales = [("q", rows * self.width), ("d", blocks * 4), ("s", blocks * 4), ("sum", blocks * 4)]
+        blocks = _aligned(rows, ROW_TILE) * (self.width // 32)
+        scales = [("q", blocks * 32), ("d", blocks * 4), ("s", blocks * 4), ("sum", blocks * 4)]
         return floats + scales if self.quantised else floats
 
     def settle(self, address: int, rows: int) -> None:
@@ -69,5 +69,5 @@ def _first_gap(busy: list[tuple[int, int]], size: int) -> int:
     return at
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+def _aligned(size: int, to: int = ALIGNMENT_BYTES) -> int:
+    return -(-size // to) * to

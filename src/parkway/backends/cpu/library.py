@@ -13,8 +13,9 @@ import numpy.typing as npt
 from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 MAX_TOP = 20
+ROW_TILE = 16
 SPLIT_TOKENS = 128
 SPLIT_ROWS = 4
 PARTIAL_BYTES = (2 + 256) * 4

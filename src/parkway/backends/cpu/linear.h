@@ -5,21 +5,30 @@
 
 namespace {
 
-template <class W, int ROWS> INLINE void tile_int8(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
-    const int64_t blocks = x.k / 32;
+// Rows whose int8 activations lie block by block, so that a linear tile walks one run of memory; a few rows lie denser.
+INLINE int64_t row_tile(int64_t rows) { return rows == 1 ? 1 : rows <= 4 ? 4 : PK_ROW_TILE; }
+// Where a row's block b lies, counted in blocks.
+INLINE int64_t block_at(int64_t row, int64_t b, int64_t blocks, int64_t tile) { return (row / tile * blocks + b) * tile + row % tile; }
+
+template <class W, int ROWS>
+INLINE void tile_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+    const int64_t blocks = x.k / 32, hop = row_tile(rows), first_block = block_at(row, 0, blocks, hop);
     F acc[ROWS];
     for (int m = 0; m < ROWS; m++) acc[m] = all(0.f);
-    for (int64_t b = 0; b < blocks; b++, p += W::bytes) {
+    const int8_t *q = x.q + first_block * 32;
+    const float *d = x.d + first_block, *s = x.s + first_block;
+    const int32_t *total = x.sum + first_block;
+    for (int64_t b = 0; b < blocks; b++, p += W::bytes, q += 32 * hop, d += hop, s += hop, total += hop) {
         if (row == 0)  // weights come from memory once, for the first rows; 4 to 24 blocks ahead measured alike
             for (int64_t at = 0; at < W::bytes; at += 64) prefetch(p + 6 * W::bytes + at);
         W w = W::load(p);
-#pragma GCC unroll 8
-        for (int m = 0; m < ROWS; m++) acc[m] = w.add_dot(x, x.q + (row + m) * x.k + b * 32, (row + m) * blocks + b, acc[m]);
+#pragma GCC unroll 16
+        for (int m = 0; m < ROWS; m++) acc[m] = w.add_dot(q + 32 * m, d[m], s[m], total[m], acc[m]);
     }
     for (int m = 0; m < ROWS; m++) store(out + (row + m) * stride, acc[m]);
 }
 
-template <class W, int ROWS> INLINE void tile_float(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
+template <class W, int ROWS> INLINE void tile_float(const pk_rows &x, int64_t row, int64_t, const uint8_t *p, float *out, int64_t stride) {
     F acc[ROWS];
     for (int m = 0; m < ROWS; m++) acc[m] = all(0.f);
     for (int64_t b = 0; b < x.k / 32; b++, p += W::bytes) {
@@ -34,31 +43,30 @@ template <class W, int ROWS> INLINE void tile_float(const pk_rows &x, int64_t ro
 }
 
 template <class W> struct Int8 {
-    template <int ROWS> INLINE void tile(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
-        tile_int8<W, ROWS>(x, row, p, out, stride);
+    static constexpr int TILE_ROWS = INT8_TILE_ROWS;
+    template <int ROWS> INLINE void tile(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+        tile_int8<W, ROWS>(x, row, rows, p, out, stride);
     }
 };
 template <class W> struct Float {
-    template <int ROWS> INLINE void tile(const pk_rows &x, int64_t row, const uint8_t *p, float *out, int64_t stride) {
-        tile_float<W, ROWS>(x, row, p, out, stride);
+    static constexpr int TILE_ROWS = FLOAT_TILE_ROWS;
+    template <int ROWS> INLINE void tile(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+        tile_float<W, ROWS>(x, row, rows, p, out, stride);
     }
 };
 
+template <class T, int ROWS>
+INLINE void last_tile(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+    if (rows - row == ROWS) return T::template tile<ROWS>(x, row, rows, p, out, stride);
+    if constexpr (ROWS > 1) last_tile<T, ROWS - 1>(x, row, rows, p, out, stride);
+}
+
 // All rows against one group of 16 outputs, in tiles of as many rows as registers allow; the rest in one smaller tile.
 template <class T> void linear_group(const pk_rows *x, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+    constexpr int MOST = T::TILE_ROWS;
     int64_t row = 0;
-    for (; row + MAX_TILE_ROWS <= rows; row += MAX_TILE_ROWS) T::template tile<MAX_TILE_ROWS>(*x, row, p, out, stride);
-    switch (rows - row) {
-        case 1: T::template tile<1>(*x, row, p, out, stride); break;
-        case 2: T::template tile<2>(*x, row, p, out, stride); break;
-        case 3: T::template tile<3>(*x, row, p, out, stride); break;
-#if defined(PK_AVX512)
-        case 4: T::template tile<4>(*x, row, p, out, stride); break;
-        case 5: T::template tile<5>(*x, row, p, out, stride); break;
-        case 6: T::template tile<6>(*x, row, p, out, stride); break;
-        case 7: T::template tile<7>(*x, row, p, out, stride); break;
-#endif
-    }
+    for (; row + MOST <= rows; row += MOST) T::template tile<MOST>(*x, row, rows, p, out, stride);
+    if (row < rows) last_tile<T, MOST - 1>(*x, row, rows, p, out, stride);
 }
 
 INLINE int64_t rows_of(const pk_step *step, const pk_instr *in) {

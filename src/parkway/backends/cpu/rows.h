@@ -17,22 +17,22 @@ INLINE void quantise32(const float *x, int8_t *q, float *d, float *s, int32_t *t
     *s = *d * (float)*total;
 }
 
-INLINE void quantise_row(const pk_rows *x, const float *from, int64_t row) {
-    const int64_t blocks = x->k / 32;
+INLINE void quantise_row(const pk_rows *x, const float *from, int64_t row, int64_t rows) {
+    const int64_t blocks = x->k / 32, tile = row_tile(rows);
     for (int64_t b = 0; b < blocks; b++) {
-        int64_t at = row * blocks + b;
-        quantise32(from + b * 32, x->q + row * x->k + b * 32, x->d + at, x->s + at, x->sum + at);
+        const int64_t at = block_at(row, b, blocks, tile);
+        quantise32(from + b * 32, x->q + at * 32, x->d + at, x->s + at, x->sum + at);
     }
 }
 
 // p[0]: pk_rows whose f is quantised into its q.
-void quantise(const pk_step *, const pk_instr *in, int64_t begin, int64_t end, int) {
+void quantise(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const pk_rows *x = (const pk_rows *)in->p[0];
-    for (int64_t r = begin; r < end; r++) quantise_row(x, x->f + r * x->k, r);
+    for (int64_t r = begin; r < end; r++) quantise_row(x, x->f + r * x->k, r, rows_of(step, in));
 }
 
 // p[0]: in [rows, n0]; p[1]: weight [n0]; p[2]: pk_rows out, f always, q where it is not null; f[0]: epsilon.
-void rms_norm(const pk_step *, const pk_instr *in, int64_t begin, int64_t end, int) {
+void rms_norm(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const int64_t width = in->n[0];
     const float *weight = (const float *)in->p[1];
     const pk_rows *out = (const pk_rows *)in->p[2];
@@ -43,7 +43,7 @@ void rms_norm(const pk_step *, const pk_instr *in, int64_t begin, int64_t end, i
         for (int64_t i = 0; i < width; i += 16) squares = fma(load(x + i), load(x + i), squares);
         F scale = all(1.f / sqrtf(sum(squares) / (float)width + in->f[0]));
         for (int64_t i = 0; i < width; i += 16) store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
-        if (out->q) quantise_row(out, y, r);
+        if (out->q) quantise_row(out, y, r, rows_of(step, in));
     }
 }
 

@@ -14,7 +14,9 @@ namespace {
 
 #if defined(PK_AVX512)
 
-constexpr int MAX_TILE_ROWS = 8;  // rows of a linear tile: 8 sums and 8 weight vectors fit into 32 registers
+// Rows of a linear tile: 16 sums, 8 weight vectors and their scales fit into 32 registers.
+constexpr int INT8_TILE_ROWS = 16;
+constexpr int FLOAT_TILE_ROWS = 8;
 constexpr int VALUE_VECTORS = 4;  // head lanes of an attention tile that are summed at once
 
 struct F { __m512 v; };
@@ -59,7 +61,8 @@ INLINE void prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_
 
 #elif defined(PK_AVX2)
 
-constexpr int MAX_TILE_ROWS = 4;
+constexpr int INT8_TILE_ROWS = 4;
+constexpr int FLOAT_TILE_ROWS = 4;
 constexpr int VALUE_VECTORS = 1;
 
 struct F { __m256 a, b; };

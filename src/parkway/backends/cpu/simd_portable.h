@@ -1,5 +1,6 @@
 // The same sixteen lanes in plain C++, for machines without AVX2. Included by simd.h inside its namespace.
-constexpr int MAX_TILE_ROWS = 4;
+constexpr int INT8_TILE_ROWS = 4;
+constexpr int FLOAT_TILE_ROWS = 4;
 constexpr int VALUE_VECTORS = 1;
 
 struct F { float v[16]; };

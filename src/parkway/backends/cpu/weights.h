@@ -38,10 +38,10 @@ struct Q4_1 {  // value = d * q + m
         scales(p + 288, &b.m);
         return b;
     }
-    MEMBER F add_dot(const pk_rows &x, const int8_t *q, int64_t at, F acc) const {
+    MEMBER F add_dot(const int8_t *q, float xd, float xs, int32_t, F acc) const {
         F f = to_float(dot_nibbles(all_int(0), w, q));
-        acc = fma(f, mul(d, all(x.d[at])), acc);
-        return fma(m, all(x.s[at]), acc);
+        acc = fma(f, mul(d, all(xd)), acc);
+        return fma(m, all(xs), acc);
     }
     MEMBER F value(int column) const {
         return add(mul(to_float(byte_of_lane(w[column / 4], column % 4)), d), m);
@@ -58,9 +58,9 @@ struct Q4_0 {  // value = d * (q - 8)
         scales(p + 256, &b.d);
         return b;
     }
-    MEMBER F add_dot(const pk_rows &x, const int8_t *q, int64_t at, F acc) const {
-        F f = to_float(dot_nibbles(all_int(-8 * x.sum[at]), w, q));
-        return fma(f, mul(d, all(x.d[at])), acc);
+    MEMBER F add_dot(const int8_t *q, float xd, float, int32_t total, F acc) const {
+        F f = to_float(dot_nibbles(all_int(-8 * total), w, q));
+        return fma(f, mul(d, all(xd)), acc);
     }
     MEMBER F value(int column) const {
         return mul(to_float(add(byte_of_lane(w[column / 4], column % 4), all_int(-8))), d);
@@ -77,11 +77,11 @@ struct Q8_0 {  // value = d * (byte - 128): stored unsigned, as the dot instruct
         scales(p + 512, &b.d);
         return b;
     }
-    MEMBER F add_dot(const pk_rows &x, const int8_t *q, int64_t at, F acc) const {
-        I i = all_int(-128 * x.sum[at]);
+    MEMBER F add_dot(const int8_t *q, float xd, float, int32_t total, F acc) const {
+        I i = all_int(-128 * total);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) i = dot(i, w[j], quad(q, j));
-        return fma(to_float(i), mul(d, all(x.d[at])), acc);
+        return fma(to_float(i), mul(d, all(xd)), acc);
     }
     MEMBER F value(int column) const {
         return mul(to_float(add(byte_of_lane(w[column / 4], column % 4), all_int(-128))), d);
