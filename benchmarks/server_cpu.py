@@ -31,7 +31,7 @@ COMMAND = "python -m benchmarks.server_cpu"
 FIGURE = "server CPU per streamed token, API and engine process, kernels excluded"
 REACH_MICROSECONDS = 60.0
 STREAMS = (1, 4, 16)
-RECORDED_STREAMS = EngineSettings().parallel
+DEFAULT_SLOTS = EngineSettings().parallel
 ANSWER_TOKENS = 256
 QUESTION = (
     "Tell me about a park and a way through it, with all the trees, birds and benches that one passes there. " * 4
@@ -103,7 +103,7 @@ def check(stream: Stream) -> None:
 
 def measure(path: Path, streams: int, effort: Effort) -> tuple[Median, Cost]:
     """The median of quiet rounds, and the two processes' own medians, after a round that warms up."""
-    slots = max(streams, RECORDED_STREAMS)
+    slots = max(streams, DEFAULT_SLOTS)
     arguments = [sys.executable, "-m", "benchmarks.paced_server", str(path), str(slots)]
     with NamedTemporaryFile() as clock:
         clock.write(bytes(8))
@@ -128,11 +128,11 @@ def main() -> None:
         cells = (f"{parts.api:.1f}", f"{parts.engine:.1f}", f"{whole.value:.1f}", f"{whole.quiet} of {whole.windows}")
         shown.add_row(str(streams), *cells)
     Console().print(shown)
-    whole, _ = measured[RECORDED_STREAMS]
-    if whole.quiet:
-        keep(arguments.results, whole.value)
-    else:
-        print("Not recorded: no round was quiet.")
+    for streams, (whole, _) in measured.items():
+        if whole.quiet:
+            keep(arguments.results, streams, whole.value)
+        else:
+            print(f"Not recorded: with {streams} streams, no round was quiet.")
     rows = [
         {"streams": streams, "api": parts.api, "engine": parts.engine, "both": whole.value, "quiet": whole.quiet}
         for streams, (whole, parts) in measured.items()
@@ -140,10 +140,10 @@ def main() -> None:
     print(json_line({"machine": machine(), "versions": versions(*_PACKAGES), "microseconds_per_token": rows}))
 
 
-def keep(results: Path, microseconds: float) -> None:
+def keep(results: Path, streams: int, microseconds: float) -> None:
     records.write(
         results,
-        figure=FIGURE,
+        figure=f"{FIGURE}, {streams} stream{'s' if streams > 1 else ''}",
         value=round(microseconds, 1),
         unit="µs",
         better="lower",

@@ -67,20 +67,11 @@ def test_prefill_is_tokens_over_time() -> None:
     assert subject.asked == [("prefill", 512, 0.25)]
 
 
-def test_decode_asks_for_as_many_answer_tokens_as_the_last_window_took() -> None:
+def test_every_decode_window_begins_behind_the_prompts() -> None:
     subject = Recording(41)
     meter = Meter(subject, Figure("decode", 4), 0.25)
-    assert meter.window().value == 20.5
-    meter.window()
-    assert subject.asked == [("ready", 4, 1), ("decode", 0.25), ("ready", 4, 11), ("decode", 0.25)]
-
-
-def test_no_window_asks_for_more_than_fresh_streams_can_give() -> None:
-    subject = Recording(10 * ANSWER_TOKENS)
-    meter = Meter(subject, Figure("decode", 1), 0.25)
-    meter.window()
-    meter.window()
-    assert subject.asked[2] == ("ready", 1, ANSWER_TOKENS // 2)
+    assert [meter.window().value, meter.window().value] == [20.5, 20.5]
+    assert subject.asked == [("ready", 4, ANSWER_TOKENS), ("decode", 0.25)] * 2
 
 
 def test_names() -> None:

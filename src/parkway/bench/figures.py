@@ -91,24 +91,24 @@ def take_turns(windows_of: Mapping[str, Callable[[], Window]], effort: Effort) -
 
 
 class Meter:
-    """Takes windows of one figure of one subject."""
+    """Takes windows of one figure of one subject.
+
+    Every decode window begins right behind the prompts: a faster subject must not decode at a greater depth.
+    """
 
     def __init__(self, subject: Subject, figure: Figure, seconds: float) -> None:
         self._subject = subject
         self._figure = figure
         self._seconds = seconds
-        self._answer_tokens = 1
-        """What the last window took of each stream, so what the next must find."""
 
     def window(self) -> Window:
         """One window, in tokens per second."""
         subject, size = self._subject, self._figure.size
         if self._figure.kind == "decode":
-            subject.ready(size, self._answer_tokens)
+            subject.ready(size, ANSWER_TOKENS)
         watch = Watch({os.getpid(), *subject.pids})
         if self._figure.kind == "decode":
             timed = subject.decode(self._seconds)
-            self._answer_tokens = min(-(-timed.tokens // size), ANSWER_TOKENS // 2)
         else:
             timed = subject.prefill(size, self._seconds)
         return Window(timed.tokens / timed.seconds, watch.others())
