@@ -104,11 +104,9 @@ class Meter:
     def window(self) -> Window:
         """One window, in tokens per second."""
         subject, size = self._subject, self._figure.size
-        if self._figure.kind == "decode":
+        decode = self._figure.kind == "decode"
+        if decode:
             subject.ready(size, ANSWER_TOKENS)
         watch = Watch({os.getpid(), *subject.pids})
-        if self._figure.kind == "decode":
-            timed = subject.decode(self._seconds)
-        else:
-            timed = subject.prefill(size, self._seconds)
+        timed = subject.decode(self._seconds) if decode else subject.prefill(size, self._seconds)
         return Window(timed.tokens / timed.seconds, watch.others())

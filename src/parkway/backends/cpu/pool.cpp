@@ -15,7 +15,10 @@
 
 namespace {
 
-constexpr int SPINS = 2000;  // about 40 µs: longer than most imbalances, much shorter than a scheduler's slice
+// About 40 µs: longer than most imbalances of an instruction, much shorter than a scheduler's slice.
+constexpr int SPINS = 2000;
+// About 400 µs: longer than the host takes between two steps, so that a step does not begin with waking a thread.
+constexpr int SPINS_BETWEEN_STEPS = 20000;
 
 void pause_once() {
 #if defined(__x86_64__)
@@ -31,8 +34,8 @@ class Signal {
         value_.fetch_add(1, std::memory_order_seq_cst);
         if (sleepers_.load(std::memory_order_seq_cst)) syscall(SYS_futex, &value_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
     }
-    void wait(uint32_t seen) {
-        for (int i = 0; i < SPINS; i++) {
+    void wait(uint32_t seen, int spins) {
+        for (int i = 0; i < spins; i++) {
             if (now() != seen) return;
             pause_once();
         }
@@ -144,7 +147,7 @@ void run(Pool &pool, Program &program, uint32_t number, int thread) {
             const uint32_t seen = pool.advanced.now();
             if (is_over(program.done[i], number, items)) break;
             if (pool.number.load(std::memory_order_acquire) != number) return;
-            pool.advanced.wait(seen);
+            pool.advanced.wait(seen, SPINS);
         }
     }
 }
@@ -154,7 +157,7 @@ void work(Pool *pool, int thread) {
         const uint32_t seen = pool->start.now(), number = pool->number.load(std::memory_order_acquire);
         if (pool->stopping.load(std::memory_order_acquire)) return;
         if (number == last) {
-            pool->start.wait(seen);
+            pool->start.wait(seen, SPINS_BETWEEN_STEPS);
             continue;
         }
         pool->active.fetch_add(1);
