@@ -68,11 +68,12 @@ def bound(record: Record) -> str:
 
 
 def number(value: float) -> str:
-    """Enough digits to compare two figures: four significant ones, no exponent."""
+    """Enough digits to compare two figures: four significant ones, six decimals at most, no exponent."""
     whole = len(str(int(abs(value))))
     if value == int(value) or whole >= 4:
         return f"{value:,.0f}"
-    return f"{value:.{4 - whole if abs(value) >= 1 else 4}f}".rstrip("0").rstrip(".")
+    decimals = 4 - whole if abs(value) >= 1 else 4 if abs(value) >= 0.001 else 6
+    return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
 
 if __name__ == "__main__":

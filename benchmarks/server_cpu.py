@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +30,6 @@ from parkway.config import EngineSettings
 COMMAND = "python -m benchmarks.server_cpu"
 FIGURE = "server CPU per streamed token, API and engine process, kernels excluded"
 REACH_MICROSECONDS = 60.0
-STREAMS = (1, 4, 16)
 DEFAULT_SLOTS = EngineSettings().parallel
 ANSWER_TOKENS = 256
 QUESTION = (
@@ -39,6 +38,21 @@ QUESTION = (
 _PACKAGES = ("fastapi", "msgspec", "pyzmq", "uvicorn", "uvloop")
 _LOOK_SECONDS = 0.02
 _ROOT = Path(__file__).parent.parent
+
+
+class Load(NamedTuple):
+    """So many streams at once; `pace`: whether a step takes as long as the real kernels, or no time at all."""
+
+    streams: int
+    pace: Literal["paced", "back to back"] = "paced"
+
+    def __str__(self) -> str:
+        streams = f"{self.streams} stream{'s' if self.streams > 1 else ''}"
+        return streams if self.pace == "paced" else f"{streams}, steps back to back"
+
+
+LOADS = (Load(1), Load(4), Load(16), Load(4, "back to back"))
+"""Between paced steps the processes sleep; back to back shows what the code alone costs, without waking cold."""
 
 
 class Cost(NamedTuple):
@@ -101,15 +115,17 @@ def check(stream: Stream) -> None:
         raise RuntimeError(f"{frames} frames for {ANSWER_TOKENS} tokens")
 
 
-def measure(path: Path, streams: int, effort: Effort) -> tuple[Median, Cost]:
+def measure(path: Path, load: Load, effort: Effort) -> tuple[Median, Cost]:
     """The median of quiet rounds, and the two processes' own medians, after a round that warms up."""
-    slots = max(streams, DEFAULT_SLOTS)
+    slots = max(load.streams, DEFAULT_SLOTS)
     arguments = [sys.executable, "-m", "benchmarks.paced_server", str(path), str(slots)]
     with NamedTemporaryFile() as clock:
         clock.write(bytes(8))
         clock.flush()
-        with served(arguments, {"PYTHONPATH": str(_ROOT), "PACED_CLOCK": clock.name}) as server:
-            rounds = Round(server, streams, shared_clock(Path(clock.name)))
+        environment = {"PYTHONPATH": str(_ROOT), "PACED_CLOCK": clock.name}
+        environment["PACED"] = "yes" if load.pace == "paced" else "no"
+        with served(arguments, environment) as server:
+            rounds = Round(server, load.streams, shared_clock(Path(clock.name)))
             rounds.window()
             rounds.costs.clear()
             windows = take_turns({"": rounds.window}, effort)[""]
@@ -122,28 +138,28 @@ def main() -> None:
     arguments = parser(__doc__, windows=7).parse_args()
     path = model_of(arguments)
     effort = Effort(quiet_windows=arguments.windows, most_windows=5 * arguments.windows)
-    measured = {streams: measure(path, streams, effort) for streams in STREAMS}
-    shown = Table("streams", "API process", "engine process", "both", "quiet rounds", title=f"{FIGURE}, µs")
-    for streams, (whole, parts) in measured.items():
+    measured = {load: measure(path, load, effort) for load in LOADS}
+    shown = Table("load", "API process", "engine process", "both", "quiet rounds", title=f"{FIGURE}, µs")
+    for load, (whole, parts) in measured.items():
         cells = (f"{parts.api:.1f}", f"{parts.engine:.1f}", f"{whole.value:.1f}", f"{whole.quiet} of {whole.windows}")
-        shown.add_row(str(streams), *cells)
+        shown.add_row(str(load), *cells)
     Console().print(shown)
-    for streams, (whole, _) in measured.items():
+    for load, (whole, _) in measured.items():
         if whole.quiet:
-            keep(arguments.results, streams, whole.value)
+            keep(arguments.results, load, whole.value)
         else:
-            print(f"Not recorded: with {streams} streams, no round was quiet.")
+            print(f"Not recorded: with {load}, no round was quiet.")
     rows = [
-        {"streams": streams, "api": parts.api, "engine": parts.engine, "both": whole.value, "quiet": whole.quiet}
-        for streams, (whole, parts) in measured.items()
+        {"load": str(load), "api": parts.api, "engine": parts.engine, "both": whole.value, "quiet": whole.quiet}
+        for load, (whole, parts) in measured.items()
     ]
     print(json_line({"machine": machine(), "versions": versions(*_PACKAGES), "microseconds_per_token": rows}))
 
 
-def keep(results: Path, streams: int, microseconds: float) -> None:
+def keep(results: Path, load: Load, microseconds: float) -> None:
     records.write(
         results,
-        figure=f"{FIGURE}, {streams} stream{'s' if streams > 1 else ''}",
+        figure=f"{FIGURE}, {load}",
         value=round(microseconds, 1),
         unit="µs",
         better="lower",
