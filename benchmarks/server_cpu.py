@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks import records
 from benchmarks.command_line import model_of, parser
-from benchmarks.paced_server import shared_clock
+from benchmarks.paced_server import STEP_SECONDS, shared_clock
 from parkway.bench.figures import Effort, take_turns
 from parkway.bench.machine import machine, versions
 from parkway.bench.report import json_line
@@ -108,6 +108,14 @@ def cpu_clock(pid: int) -> int:
     return clock.value
 
 
+def bare_wake(wakes: int = 300) -> float:
+    """Microseconds of CPU that it costs here to wake a process that has slept for a step and does nothing."""
+    before = time.thread_time_ns()
+    for _ in range(wakes):
+        time.sleep(STEP_SECONDS)
+    return (time.thread_time_ns() - before) / wakes / 1000
+
+
 def check(stream: Stream) -> None:
     """Raises RuntimeError unless the answer is whole and had a frame for each token."""
     stream.check()
@@ -144,6 +152,7 @@ def main() -> None:
         cells = (f"{parts.api:.1f}", f"{parts.engine:.1f}", f"{whole.value:.1f}", f"{whole.quiet} of {whole.windows}")
         shown.add_row(str(load), *cells)
     Console().print(shown)
+    print(f"Of that, waking a thread that slept costs {bare_wake():.0f} µs here; a paced step wakes four.")
     for load, (whole, _) in measured.items():
         if whole.quiet:
             keep(arguments.results, load, whole.value)
