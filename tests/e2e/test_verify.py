@@ -5,11 +5,11 @@ import itertools
 import json
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder

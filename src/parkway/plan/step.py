@@ -1,14 +1,13 @@
 """The plan of one step: plain numbers that runner and memory carry out. Knows nothing about how it was decided."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from parkway.request import Request
 
 PAGE_TOKENS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Some consecutive tokens of one chat, all computed in one step (prefill, decode and replay alike).
 
     `tokens[i]` sits at position `start + i`. `pages[p]` is the pool page of positions 64p … 64p+63 and covers every
@@ -29,10 +28,9 @@ class Chunk:
         return self.start + len(self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(msgspec.Struct, frozen=True):
     """One step: chunks in the order in which their rows are batched. Empty means that there is nothing to compute."""
 
     chunks: tuple[Chunk, ...] = ()
-    given_back: tuple[int, ...] = field(default=())
+    given_back: tuple[int, ...] = ()
     """Slots whose pages were taken away for this step; they are computed again later."""
