@@ -21,14 +21,18 @@ from parkway.errors import ParkwayError
 Form = ChatForm | CompletionForm
 
 
-class StreamedAnswer(Response):
-    """Headers at once, then a write for each step's tokens. Calls `left` when it is over, however it ended."""
+class _AnswerResponse(Response):
+    """A response that is an answer in a form. Calls `left` when it is over, however it ended."""
 
     def __init__(self, answer: Answer, form: Form, left: Callable[[Answer], None]) -> None:
         super().__init__()
         self._answer = answer
         self._form = form
         self._left = left
+
+
+class StreamedAnswer(_AnswerResponse):
+    """Headers at once, then a write for each step's tokens."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _watched(self._answer, receive, self._left):
@@ -50,14 +54,8 @@ class StreamedAnswer(Response):
         return self._form.closing()
 
 
-class WholeAnswer(Response):
-    """One JSON body when everything has come. Calls `left` when it is over, however it ended."""
-
-    def __init__(self, answer: Answer, form: Form, left: Callable[[Answer], None]) -> None:
-        super().__init__()
-        self._answer = answer
-        self._form = form
-        self._left = left
+class WholeAnswer(_AnswerResponse):
+    """One JSON body when everything has come."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _watched(self._answer, receive, self._left):

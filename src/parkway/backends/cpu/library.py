@@ -13,7 +13,7 @@ import numpy.typing as npt
 from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 MAX_TOP = 20
 ROW_TILE = 16
 SPLIT_TOKENS = 128
@@ -59,7 +59,6 @@ class Segment(C.Structure):
         ("group_bytes", C.c_int64),
         ("out", C.c_void_p),
         ("out_stride", C.c_int64),
-        ("bias", C.c_void_p),
         ("residual", C.c_void_p),
     ]
 

@@ -19,7 +19,6 @@ class Program:
         shared = machine.heads // machine.kv.kv_heads
         # Gated layers want 64 floats a row, the sampler the weights and ids of one row of logits.
         scratch = max(64 * machine.max_rows, 2 * logits.width) + 64
-        self.bytes = self._activations.size_bytes + 4 * scratch * pool.threads
         self.address: int = library().pk_program_new(
             pool.address,
             instructions,
