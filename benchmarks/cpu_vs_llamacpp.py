@@ -18,10 +18,10 @@ from benchmarks.llamacpp import BUILD, llama_subjects
 from parkway.bench.command import measure, roomy
 from parkway.bench.engine_subject import EngineSubject
 from parkway.bench.figures import Effort, Figure, Subject
-from parkway.bench.machine import machine, versions
 from parkway.bench.report import Measured, json_line, rows, table, verdict
 from parkway.config import EngineSettings
 from parkway.engine.build import build_engine
+from parkway.machine import machine, versions
 
 COMMAND = "python -m benchmarks.cpu_vs_llamacpp"
 OURS, THEIRS, THEIRS_Q4_0 = "Parkway", "llama.cpp", "llama.cpp, Q4_0"

@@ -9,12 +9,12 @@ import psutil
 
 from benchmarks import records
 from benchmarks.command_line import model_of, parser
-from parkway.bench.machine import machine, versions
 from parkway.bench.report import json_line
 from parkway.bench.served import Served, command, served
 from parkway.bench.stream import Stream
 from parkway.config import EngineSettings
 from parkway.engine.build import build_engine
+from parkway.machine import machine, versions
 
 COMMAND = "python -m benchmarks.memory"
 FIGURE = "resident memory of both processes (PSS), KV pool full"

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from parkway.bench.machine import machine as machine
-from parkway.bench.machine import versions as versions
+from parkway.machine import machine as machine
+from parkway.machine import versions as versions
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -20,12 +20,12 @@ from benchmarks import records
 from benchmarks.command_line import model_of, parser
 from benchmarks.paced_server import STEP_SECONDS, shared_clock
 from parkway.bench.figures import Effort, take_turns
-from parkway.bench.machine import machine, versions
 from parkway.bench.report import json_line
 from parkway.bench.served import Served, served
 from parkway.bench.stream import Stream
 from parkway.bench.windows import Median, Watch, Window, median
 from parkway.config import EngineSettings
+from parkway.machine import machine, versions
 
 COMMAND = "python -m benchmarks.server_cpu"
 FIGURE = "server CPU per streamed token, API and engine process, kernels excluded"

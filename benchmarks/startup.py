@@ -8,12 +8,12 @@ from time import perf_counter
 from benchmarks import records
 from benchmarks.command_line import model_of, parser
 from parkway.bench.figures import Effort, take_turns
-from parkway.bench.machine import machine, versions
 from parkway.bench.report import json_line
 from parkway.bench.served import command, served
 from parkway.bench.stream import Stream
 from parkway.bench.windows import Watch, Window, median
 from parkway.config import EngineSettings
+from parkway.machine import machine, versions
 
 COMMAND = "python -m benchmarks.startup"
 FIGURE = "start to first streamed token, model in cache"

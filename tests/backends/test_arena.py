@@ -5,7 +5,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parkway.backends.cpu.arena import ALIGNMENT_BYTES, Value, place
+from parkway.backends.cpu.arena import Value, place
+from parkway.backends.cpu.library import ALIGNMENT_BYTES
 
 ROWS, LOGIT_ROWS = 5, 3
 Spans = list[tuple[list[Value], list[Value]]]

@@ -4,16 +4,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from gguf import GGMLQuantizationType
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quant_shape_to_byte_shape
 
 from parkway.backends.cpu.pack import pack_matrix
-from parkway.backends.quant import SUPPORTED, row_bytes
+from parkway.backends.quant import SUPPORTED
 from parkway.backends.reference import ReferenceStep
 from parkway.errors import Unsupported
 from tests.backends.rig import ISAS, Float32s, Rig, same_bits
 
 SCALES = {"Q4_0": 1, "Q4_1": 2, "Q8_0": 1}
 """fp16 numbers at the front of each block of 32."""
+
+
+def row_bytes(kind: str, columns: int) -> int:
+    return int(quant_shape_to_byte_shape((columns,), GGMLQuantizationType[kind])[0])
 
 
 def random_bytes(kind: str, rows: int, columns: int) -> npt.NDArray[np.uint8]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from parkway.errors import Unsupported
@@ -10,12 +10,6 @@ from parkway.errors import Unsupported
 QUANTISED = ("Q4_0", "Q4_1", "Q8_0")
 """Types that are multiplied as integers with int8 activations; the others (F16, F32) always with float ones."""
 SUPPORTED = (*QUANTISED, "F16", "F32")
-
-
-def row_bytes(type_name: str, columns: int) -> int:
-    """Bytes of one row of `columns` values as the file stores it."""
-    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]]
-    return columns // block * block_bytes
 
 
 def check_type(name: str, type_name: str) -> None:

@@ -10,11 +10,11 @@ from rich.console import Console
 from parkway.bench.engine_subject import EngineSubject
 from parkway.bench.figures import ANSWER_TOKENS, FIGURES, MOST_STREAMS, PROMPT_TOKENS, Effort, Subject, alternate
 from parkway.bench.http_subject import HttpSubject
-from parkway.bench.machine import machine, versions
 from parkway.bench.report import Measured, json_line, rows, table, verdict
 from parkway.bench.served import command, served
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
+from parkway.machine import machine, versions
 from parkway.plan.step import PAGE_TOKENS
 from parkway.runner.load import load_model
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from parkway.bench.machine import cores
+from parkway.machine import cores
 
 QUIET_SHARE = 0.05
 """Clock ticks of 10 ms give an undisturbed window of half a second a share of up to 0.03."""

@@ -24,7 +24,7 @@ class CpuRunner:
         self.pool_bytes = store.bytes
         self.logit_rows = logit_rows
         self._store = store
-        # ctypes arrays: storing one number is what a decode step does most, and NumPy takes three times as long for it.
+        # ctypes arrays: storing one number is what a decode step does most, and NumPy is slower at it.
         self._tokens = (C.c_int32 * max_rows)()
         self._positions = (C.c_int32 * max_rows)()
         self._table_of = (C.c_int32 * max_rows)()

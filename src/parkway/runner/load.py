@@ -1,6 +1,5 @@
 """From a model file to something that runs steps: weights packed once, a runner for each engine that shares them."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,14 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from parkway.backends.cpu import build
-from parkway.backends.cpu.library import Pool, best_isa
-from parkway.backends.cpu.pack import Matrix, WeightMemory, aligned, pack_matrix, packed_bytes
+from parkway.backends.cpu.library import Pool, aligned, best_isa
+from parkway.backends.cpu.pack import Matrix, WeightMemory, pack_matrix, packed_bytes
 from parkway.backends.cpu.program import Program
 from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
 from parkway.backends.quant import decode
 from parkway.config import Activations, EngineSettings
 from parkway.errors import BadSetting
 from parkway.fingerprint import VERSION, fingerprint
+from parkway.machine import cores
 from parkway.memory.page_store import PageStore
 from parkway.models import architecture_of, build_model
 from parkway.models.llama import Llama
@@ -94,12 +94,8 @@ def make_runner(model: Model, settings: EngineSettings) -> CpuRunner:
     recorder = Recorder(machine)
     logits = model.family.forward(recorder)
     recorder.sample(logits, config.vocabulary)
-    program = Program(recorder, logits, Pool(settings.threads or _cores()))
+    program = Program(recorder, logits, Pool(settings.threads or len(cores())))
     return CpuRunner(program, store, slots=settings.parallel, max_rows=settings.batch_size, logit_rows=logit_rows)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _isa(settings: EngineSettings) -> str:

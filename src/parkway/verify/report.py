@@ -1,16 +1,13 @@
 """What a verification tells: tables, the first differences, one JSON line. Runs nothing."""
 
-import os
-import platform
 from collections.abc import Iterator
-from importlib.metadata import version
-from pathlib import Path
 
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
+from parkway.machine import machine, versions
 from parkway.verify.configurations import AXES, shown
 from parkway.verify.trial import Trial
 
@@ -47,8 +44,8 @@ def summary(trials: list[Trial], mode: str, seed: int, seconds: float, fingerpri
         given_back=given_back,
         differing=differing,
         seconds=round(seconds, 1),
-        machine=_machine(),
-        versions={"python": platform.python_version()} | {name: version(name) for name in ("parkway", "numpy")},
+        machine=machine(),
+        versions=versions(),
         fingerprint=fingerprint,
     )
 
@@ -109,15 +106,6 @@ def _counts(trials: list[Trial]) -> tuple[int, int, int, int]:
         sum(trial.given_back for trial in trials),
         sum(len(trial.differences) for trial in trials),
     )
-
-
-def _machine() -> str:
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        processor = names[0] if names else processor
-    return f"{processor}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.machine()}"
 
 
 def line(told: Summary) -> str:

@@ -1,8 +1,6 @@
 """Activations of a recorded program and where they lie: values that never live together share memory."""
 
-from parkway.backends.cpu.library import ROW_TILE, Memory, Rows
-
-ALIGNMENT_BYTES = 64
+from parkway.backends.cpu.library import ROW_TILE, Memory, Rows, aligned
 
 
 class Value:
@@ -19,7 +17,7 @@ class Value:
     def parts(self, rows: int) -> list[tuple[str, int]]:
         """Fields of `Rows` with their bytes."""
         floats = [("f", rows * self.width * 4)]
-        blocks = _aligned(rows, ROW_TILE) * (self.width // 32)
+        blocks = aligned(rows, ROW_TILE) * (self.width // 32)
         scales = [("q", blocks * 32), ("d", blocks * 4), ("s", blocks * 4), ("sum", blocks * 4)]
         return floats + scales if self.quantised else floats
 
@@ -27,10 +25,10 @@ class Value:
         self.address = address
         for name, size in self.parts(rows):
             setattr(self.rows, name, address)
-            address += _aligned(size)
+            address += aligned(size)
 
     def size_bytes(self, rows: int) -> int:
-        return sum(_aligned(size) for _, size in self.parts(rows))
+        return sum(aligned(size) for _, size in self.parts(rows))
 
 
 def place(spans: list[tuple[list[Value], list[Value]]], max_rows: int, max_logit_rows: int) -> Memory:
@@ -67,7 +65,3 @@ def _first_gap(busy: list[tuple[int, int]], size: int) -> int:
             break
         at = max(at, end)
     return at
-
-
-def _aligned(size: int, to: int = ALIGNMENT_BYTES) -> int:
-    return -(-size // to) * to

@@ -15,6 +15,7 @@ from parkway.errors import NoRoom, StartError, Unsupported
 
 ABI_VERSION = 3
 MAX_TOP = 20
+ALIGNMENT_BYTES = 64
 ROW_TILE = 16
 SPLIT_TOKENS = 128
 SPLIT_ROWS = 4
@@ -144,6 +145,11 @@ def kernel(isa: str, name: str) -> int:
     if not address:
         raise Unsupported(f"the CPU backend has no kernel {name}")
     return int(address)
+
+
+def aligned(size: int, to: int = ALIGNMENT_BYTES) -> int:
+    """`size` rounded up to a multiple of `to`; by default a cache line, where vectors load fastest."""
+    return -(-size // to) * to
 
 
 class Memory:

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parkway.backends.cpu.library import Memory, library
+from parkway.backends.cpu.library import Memory, aligned, library
 from parkway.backends.quant import check_type
 from parkway.errors import Unsupported
-
-ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,6 @@ class WeightMemory:
         self.used_bytes += aligned(size_bytes)
         assert self.used_bytes <= self._memory.size_bytes, "more weights than were counted"
         return self._memory.address + at
-
-
-def aligned(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def packed_bytes(name: str, type_name: str, rows: int, columns: int) -> int:

@@ -78,6 +78,7 @@ class Recorder:
     recorded: list[Recorded] = field(default_factory=list)
     kept: list[object] = field(default_factory=list)
     _turns: npt.NDArray[np.float32] | None = None
+    _split_parts: Memory | None = None
 
     def embed(self, table: Matrix) -> Value:
         out = Value(table.columns)
@@ -265,10 +266,7 @@ class Recorder:
 
     def _parts(self) -> Memory:
         """Room for the splits of the few rows whose splits may be separate; one for all layers."""
-        for thing in self.kept:
-            if isinstance(thing, Memory):
-                return thing
-        splits = -(-self.machine.max_positions // SPLIT_TOKENS)
-        made = Memory(SPLIT_ROWS * self.machine.heads * splits * PARTIAL_BYTES, "attention")
-        self.kept.append(made)
-        return made
+        if self._split_parts is None:
+            splits = -(-self.machine.max_positions // SPLIT_TOKENS)
+            self._split_parts = Memory(SPLIT_ROWS * self.machine.heads * splits * PARTIAL_BYTES, "attention")
+        return self._split_parts

@@ -1,4 +1,4 @@
-"""What a figure was measured on: the machine in one line, and versions. Knows nothing of what is measured."""
+"""This machine: the cores that may be used, and in one line what a figure was measured on. Knows no figure."""
 
 import os
 import platform
@@ -14,7 +14,9 @@ def machine() -> str:
 
 def cores() -> frozenset[int]:
     """The cores that this process may use."""
-    return frozenset(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -23,7 +25,8 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    cpuinfo = Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
