@@ -34,7 +34,8 @@ def crowd(count: int, seed: int) -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ahead", range(3))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "limits",
     [
@@ -49,9 +50,9 @@ def crowd(count: int, seed: int) -> list[Request]:
     ],
     ids=str,
 )
-def test_a_crowd_gets_the_answers_of_each_alone(limits: dict[str, int], seed: int) -> None:
+def test_a_crowd_gets_the_answers_of_each_alone(limits: dict[str, int], seed: int, ahead: int) -> None:
     requests = crowd(24, seed)
-    engine = make_toy(ToyRunner(), **limits)
+    engine = make_toy(ToyRunner(ahead=ahead), **limits)
     for request in requests:
         engine.arrive(request)
     outputs = drain(engine)
@@ -129,12 +130,13 @@ def test_two_requests_with_one_id_end_both(steps: int) -> None:
     assert joined(drain(engine)[1]) == expected(make_request(1, max_tokens=3), 512)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_cancel_in_every_state(seed: int) -> None:
+@pytest.mark.parametrize("ahead", range(3))
+@pytest.mark.parametrize("seed", range(7))
+def test_cancel_in_every_state(seed: int, ahead: int) -> None:
     """Waiting, in prefill, decoding and given back (the pool is tiny): the others' answers stay what they are."""
     draw = random.Random(seed)
     requests = [make_request(i, draw.randint(1, 100), max_tokens=150, ignore_eos=True) for i in range(20)]
-    engine = make_toy(pages=8, slots=6, batch_tokens=16, logit_rows=16)
+    engine = make_toy(ToyRunner(ahead=ahead), pages=8, slots=6, batch_tokens=16, logit_rows=16)
     outputs: dict[int, list[Output]] = defaultdict(list)
     cancelled = set()
     for request in requests:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
@@ -10,7 +11,7 @@ from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
 from parkway.errors import BadFile
 from parkway.plan.planner import Limits
-from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
+from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 from parkway.request import Facts, Output, Request, SamplingParams, TokenLogprob
 from parkway.runner import Sampled
 
@@ -22,25 +23,40 @@ Answer = tuple[list[int], list[TokenLogprob], list[TokenLogprob], str | None]
 
 
 class ToyRunner:
-    """Computes at once. `kv` maps (page, offset) to the id and position that were written there last."""
+    """Computes a step when it lands, which is `ahead` steps late. `kv` has the id and position last written to
+    (page, offset), `last_tokens` what was sampled last in a slot: the token that a PENDING stands for."""
 
-    def __init__(self, logit_rows: int = 64, seconds: float = 0.0) -> None:
+    pages = 16
+    pool_bytes = 0
+    batch_tokens = 64
+    exact = True
+    bit_check: str | None = None
+
+    def __init__(self, logit_rows: int = 64, seconds: float = 0.0, ahead: int = 0) -> None:
         self.logit_rows = logit_rows
+        self.ahead = ahead
         self.seconds = seconds
         self.kv: dict[tuple[int, int], tuple[int, int]] = {}
-        self._results: list[tuple[Chunk, Sampled]] = []
+        self.last_tokens: dict[int, int] = {}
+        self._in_flight: deque[StepPlan] = deque()
 
     def launch(self, plan: StepPlan) -> None:
-        time.sleep(self.seconds)
-        for chunk in plan.chunks:
-            for position, token_id in enumerate(chunk.tokens, chunk.start):
-                page, offset = divmod(position, PAGE_TOKENS)
-                self.kv[chunk.pages[page], offset] = token_id, position
-        self._results += [(chunk, self._compute(chunk)) for chunk in plan.chunks]
+        assert plan.chunks, "a step without chunks"
+        self._in_flight.append(plan)
+        assert len(self._in_flight) <= self.ahead + 1, "too many steps in flight"
 
-    def results(self) -> list[tuple[Chunk, Sampled]]:
-        results, self._results = self._results, []
-        return results
+    def land(self) -> list[tuple[Chunk, Sampled]]:
+        time.sleep(self.seconds)
+        plan = self._in_flight.popleft()
+        for chunk in plan.chunks:
+            self._write(chunk)
+        return [(chunk, self._compute(chunk)) for chunk in plan.chunks]
+
+    def _write(self, chunk: Chunk) -> None:
+        for position, token_id in enumerate(chunk.tokens, chunk.start):
+            page, offset = divmod(position, PAGE_TOKENS)
+            known = self.last_tokens[chunk.slot] if token_id == PENDING else token_id
+            self.kv[chunk.pages[page], offset] = known, position
 
     def _compute(self, chunk: Chunk) -> Sampled:
         prompt, sampling = chunk.request.prompt, chunk.request.sampling
@@ -50,7 +66,7 @@ class ToyRunner:
         if not chunk.samples:
             return Sampled(None, None, scored)
         seen = self._read(chunk, chunk.end)
-        token_id = next_token(seen, chunk.request.seed)
+        token_id = self.last_tokens[chunk.slot] = next_token(seen, chunk.request.seed)
         return Sampled(token_id, None if sampling.logprobs is None else _scored(seen, token_id), scored)
 
     def _read(self, chunk: Chunk, end: int) -> list[int]:
@@ -107,7 +123,8 @@ def make_request(request_id: int, length: int = 10, **sampling: int | bool | Non
 def make_toy(given_runner: ToyRunner | None = None, /, **limits: int) -> Engine:
     """An engine on a toy runner; `limits` are fields of Limits."""
     runner = given_runner or ToyRunner()
-    given = {"slots": 4, "pages": 16, "n_ctx": 512, "batch_tokens": 64, "logit_rows": runner.logit_rows, **limits}
+    of_runner = {name: getattr(runner, name) for name in ("pages", "batch_tokens", "logit_rows", "ahead")}
+    given = {"slots": 4, "n_ctx": 512, **of_runner, **limits}
     facts = Facts(
         model="toy",
         n_ctx=given["n_ctx"],
@@ -128,7 +145,9 @@ def build_toy(path: Path, settings: EngineSettings) -> Engine:
         os._exit(7)
     if path.name == "hang":
         time.sleep(600)
-    runner = BrokenRunner() if path.name == "broken" else ToyRunner(seconds=0.01 if path.name == "slow" else 0.0)
+    runner = (
+        BrokenRunner() if path.name == "broken" else ToyRunner(seconds=0.01 if path.name == "slow" else 0.0, ahead=1)
+    )
     return make_toy(runner, slots=settings.parallel)
 
 

@@ -1,13 +1,18 @@
-"""What the planner's steps must look like: a shadow pool, a toy model and each chat's answer as it would be alone."""
+"""What the planner's steps must look like: a shadow pool, a toy model and each chat's answer as it would be alone.
 
+The shadow runs a step as soon as it is planned, as a device runs it after all that were planned before; what it sampled
+is reported when the machine says so.
+"""
+
+from collections import deque
 from dataclasses import dataclass, field
 
 from parkway.plan.pages import pages_for
-from parkway.plan.planner import Limits, Planner
-from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
+from parkway.plan.planner import IGNORED, Limits, Planner
+from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 from parkway.request import Request
 
-Row = tuple[int, int, int]  # request, position, digest of all tokens up to here
+Row = tuple[int, int, int]  # number of the chat, position, digest of all tokens up to here
 
 
 def absorb(digest: int, token_id: int) -> int:
@@ -20,39 +25,57 @@ def next_token(digest: int) -> int:
 
 @dataclass(eq=False)
 class Chat:
-    """A request with all that will come of it, and how far the planner has brought it."""
+    """A request with all that will come of it, and how far the planner has brought it.
+
+    `tokens` are prompt and answer, `end` of them, and after a stop id what steps in flight may sample before it is
+    known. `rows` are theirs. `length` counts the `known` tokens and those in flight.
+    """
 
     request: Request
+    number: int
     tokens: list[int]
+    end: int
     reason: str
     rows: list[Row]
+    max_length: int
     known: int
+    length: int
     slot: int = -1
     computed: int = 0
     decodes: bool = False
     scored: set[int] = field(default_factory=set)
     pages: tuple[int, ...] = ()
+    ended: bool = False
 
     @classmethod
-    def alone(cls, request: Request, n_ctx: int) -> "Chat":
-        tokens, reason = list(request.prompt), ""
+    def alone(cls, request: Request, number: int, limits: Limits) -> "Chat":
+        tokens, prompt, most = list(request.prompt), len(request.prompt), request.sampling.max_tokens
+        max_length = limits.n_ctx if most is None else min(limits.n_ctx, prompt + most)
+        stop_ids = frozenset() if request.sampling.ignore_eos else request.stop_ids
+        end, reason = max_length, "length"
         rows: list[Row] = []
         digest = 0
-        while not reason:
-            for position in range(len(rows), len(tokens)):
-                digest = absorb(digest, tokens[position])
-                rows.append((request.id, position, digest))
-            if len(tokens) == n_ctx or len(tokens) - len(request.prompt) == request.sampling.max_tokens:
-                reason = "length"
-                break
-            tokens.append(next_token(digest))
-            if tokens[-1] in request.stop_ids and not request.sampling.ignore_eos:
-                reason = "stop"
-        return cls(request, tokens, reason, rows, known=len(request.prompt))
+        while len(rows) < min(max_length, end + limits.ahead):
+            if len(rows) == len(tokens):
+                tokens.append(next_token(digest))
+                if reason == "length" and tokens[-1] in stop_ids:
+                    end, reason = len(tokens), "stop"
+            digest = absorb(digest, tokens[len(rows)])
+            rows.append((number, len(rows), digest))
+        return cls(request, number, tokens, end, reason, rows, max_length, known=prompt, length=prompt)
 
     @property
     def answer_tokens(self) -> int:
-        return self.known - len(self.request.prompt)
+        return self.length - len(self.request.prompt)
+
+    @property
+    def full(self) -> bool:
+        return self.decodes and self.length == self.max_length
+
+    @property
+    def waits(self) -> bool:
+        """There is nothing to compute before what is in flight has landed."""
+        return self.full or self.computed == self.length
 
     def lose_pages(self) -> None:
         self.computed, self.pages, self.decodes = 0, (), False
@@ -68,26 +91,31 @@ class Shadow:
         self.arrived: list[Chat] = []
         self.preempted: list[Chat] = []
         self.running: list[Chat] = []
-        self.ended: list[Chat] = []
+        self.cancelled: list[Chat] = []
         self.given_back = 0
+        self.chats = 0
+        self.last_tokens = [-1] * limits.slots
+        self.in_flight: deque[list[tuple[Chunk, Chat, int | None]]] = deque()
 
     @property
     def open(self) -> list[Chat]:
         return self.arrived + self.preempted + self.running
 
     def arrive(self, request: Request) -> None:
-        self.arrived.append(Chat.alone(request, self.limits.n_ctx))
+        self.arrived.append(Chat.alone(request, self.chats, self.limits))
+        self.chats += 1
         self.planner.arrive(request)
 
     def cancel(self, chat: Chat) -> None:
         assert self.planner.cancel(chat.request.id)
         assert not self.planner.cancel(chat.request.id)
         self._remove(chat)
+        self.cancelled.append(chat)
 
     def plan(self) -> StepPlan:
         plan = self.planner.plan()
         self._follow_moves(plan)
-        assert bool(plan.chunks) == bool(self.running) == (not self.planner.idle)
+        assert plan.chunks or self.in_flight or not self.open, "nothing to compute and nothing to wait for"
         chats = [self._owner(chunk) for chunk in plan.chunks]
         self._check_order(chats, plan)
         self._check_budget(chats, plan)
@@ -95,23 +123,29 @@ class Shadow:
             self._check_chunk(chat, chunk)
             self._check_scored(chat, chunk)
         self._check_pages()
-        for chat, chunk in zip(chats, plan.chunks, strict=True):
-            self._compute(chat, chunk)
+        if plan.chunks:
+            pairs = zip(chats, plan.chunks, strict=True)
+            self.in_flight.append([(chunk, chat, self._compute(chat, chunk)) for chat, chunk in pairs])
+        assert self.planner.in_flight == len(self.in_flight)
         return plan
 
-    def report(self, chunk: Chunk) -> None:
-        """Samples from what the shadow pool holds, and tells the planner."""
-        chat = next((chat for chat in self.running if chat.request.id == chunk.request.id), None)
-        row = self._row(chunk.pages, chunk.end - 1)
-        token_id = next_token(row[2]) if chunk.samples else None
+    def land(self) -> None:
+        """Reports the oldest step in flight."""
+        for chunk, chat, token_id in self.in_flight.popleft():
+            self._report(chunk, chat, token_id)
+        assert self.planner.in_flight == len(self.in_flight)
+        assert self.planner.idle == (not self.open and not self.in_flight)
+        assert self.open or not self.planner.pages_used
+
+    def _report(self, chunk: Chunk, chat: Chat, token_id: int | None) -> None:
         reason = self.planner.sampled(chunk, token_id)
-        if chat is None:
-            assert reason is None, "a cancelled chat ended again"
+        if chat.ended:
+            assert reason is IGNORED, "a chat that had ended took a result"
             return
         if token_id is not None:
             assert token_id == chat.tokens[chat.known], "not the answer that the chat gets alone"
-            chat.known, chat.decodes = chat.known + 1, True
-        done = chat.known == len(chat.tokens) and chat.computed >= len(chat.request.prompt)
+            chat.known += 1
+        done = chat.known == chat.end <= chunk.end + chunk.samples
         assert reason == (chat.reason if done else None)
         if done:
             self._check_all_scored(chat)
@@ -120,7 +154,8 @@ class Shadow:
     def _follow_moves(self, plan: StepPlan) -> None:
         """Who gave back on purpose, who started, who gave back for want of pages; only how many is open."""
         every = self.limits.give_back_every
-        due = [chat for chat in self.running if every and chat.decodes and chat.answer_tokens % every == 0]
+        decoders = [chat for chat in self.running if chat.decodes and not chat.full]
+        due = [chat for chat in decoders if every and chat.answer_tokens % every == 0]
         victims = plan.given_back[len(due) :]
         assert list(plan.given_back[: len(due)]) == [chat.slot for chat in due]
         for chat in due:
@@ -143,6 +178,7 @@ class Shadow:
 
     def _start(self) -> None:
         if self.preempted:
+            assert self.preempted[0].known == self.preempted[0].length, "a token of its own is still in flight"
             self.running.append(self.preempted.pop(0))
             return
         chat = self.arrived.pop(0)
@@ -160,15 +196,16 @@ class Shadow:
         for chats in (self.arrived, self.preempted, self.running):
             if chat in chats:
                 chats.remove(chat)
-        self.ended.append(chat)
+        chat.ended = True
 
     def _check_head_must_wait(self) -> None:
         slots_left = self.limits.slots - len(self.running) - len(self.preempted)
         waiting = self.preempted or self.arrived[: max(slots_left, 0)]
-        assert not waiting or self._promised([*self.running, waiting[0]]) > self.limits.pages, "the head waits in vain"
+        if waiting and waiting[0].known == waiting[0].length:
+            assert self._promised([*self.running, waiting[0]]) > self.limits.pages, "the head waits in vain"
 
     def _promised(self, chats: list[Chat]) -> int:
-        return sum(pages_for(chat.known + 1) for chat in chats)
+        return sum(pages_for(chat.length + 1) for chat in chats)
 
     def _owner(self, chunk: Chunk) -> Chat:
         chat = next((chat for chat in self.running if chat.request is chunk.request), None)
@@ -179,8 +216,8 @@ class Shadow:
     def _check_order(self, chats: list[Chat], plan: StepPlan) -> None:
         in_order = [chat for chat in self.running if chat in chats]
         assert chats == sorted(in_order, key=lambda chat: not chat.decodes), "decoders first, each kind as it started"
-        assert all(chat in chats for chat in self.running if chat.decodes), "a decoder was left out"
-        assert self.running[:1] == [chat for chat in self.running[:1] if chat in chats], "the leader was left out"
+        assert all(chat in chats for chat in self.running if chat.decodes and not chat.full), "a decoder was left out"
+        assert all(chat in chats for chat in self.running[:1] if not chat.waits), "the leader was left out"
 
     def _check_budget(self, chats: list[Chat], plan: StepPlan) -> None:
         limits = self.limits
@@ -192,14 +229,16 @@ class Shadow:
         if tokens < limits.batch_tokens and rows < limits.logit_rows and not plan.given_back:
             ends = {id(chat): chunk.end for chat, chunk in zip(chats, plan.chunks, strict=True)}
             for chat in self.running:
-                most = min(chat.known, chat.computed + (limits.chunk_tokens or chat.known))
-                assert ends.get(id(chat)) == most, "rows were left over that a chat could use"
+                most = min(chat.length, chat.computed + (limits.chunk_tokens or chat.length))
+                assert ends.get(id(chat)) == (None if chat.waits else most), "rows were left over that a chat could use"
 
     def _check_chunk(self, chat: Chat, chunk: Chunk) -> None:
         assert chunk.start == chat.computed
-        assert chunk.end <= chat.known
-        assert list(chunk.tokens) == chat.tokens[chunk.start : chunk.end]
-        assert chunk.samples == (chunk.end == chat.known < len(chat.tokens))
+        assert not chat.full, "nothing may follow the token in flight"
+        assert chunk.end <= chat.length
+        known = chat.tokens[chunk.start : min(chunk.end, chat.known)]
+        assert list(chunk.tokens) == known + [PENDING] * (chunk.end > chat.known)
+        assert chunk.samples == (chunk.end == chat.length < chat.max_length)
         assert len(chunk.pages) == pages_for(chunk.end)
         assert chunk.pages[: len(chat.pages)] == chat.pages, "a page of a running chat moved"
         held = [row for page in chunk.pages for row in self.pool[page]]
@@ -222,13 +261,19 @@ class Shadow:
         assert len(set(held)) == len(held), "two chats hold one page"
         assert len(held) == self.planner.pages_used
 
-    def _compute(self, chat: Chat, chunk: Chunk) -> None:
+    def _compute(self, chat: Chat, chunk: Chunk) -> int | None:
+        """Runs a chunk; returns what it samples. A pending token is the last that was sampled in its slot."""
         digest = self._row(chunk.pages, chunk.start - 1)[2] if chunk.start else 0
         for position, token_id in enumerate(chunk.tokens, chunk.start):
-            digest = absorb(digest, token_id)
+            digest = absorb(digest, self.last_tokens[chunk.slot] if token_id == PENDING else token_id)
             page = self.pool[chunk.pages[position // PAGE_TOKENS]]
-            page[position % PAGE_TOKENS] = (chat.request.id, position, digest)
+            page[position % PAGE_TOKENS] = (chat.number, position, digest)
         chat.computed = chunk.end
+        if not chunk.samples:
+            return None
+        chat.length, chat.decodes = chat.length + 1, True
+        self.last_tokens[chunk.slot] = next_token(digest)
+        return self.last_tokens[chunk.slot]
 
     def _row(self, pages: tuple[int, ...], position: int) -> Row:
         row = self.pool[pages[position // PAGE_TOKENS]][position % PAGE_TOKENS]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parkway.plan.planner import Limits, Planner
+from parkway.plan.planner import IGNORED, Limits, Planner
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, SamplingParams
 
@@ -132,7 +132,7 @@ def test_result_of_a_cancelled_chat_is_ignored() -> None:
     planner = planner_with(limits(slots=1), request(0, 5), request(1, 5))
     plan = planner.plan()
     assert planner.cancel(0)
-    assert planner.sampled(plan.chunks[0], 1) is None
+    assert planner.sampled(plan.chunks[0], 1) is IGNORED
     assert not planner.cancel(0)
     assert planner.cancel(1)
     assert planner.idle
@@ -142,7 +142,7 @@ def test_result_of_a_cancelled_chat_is_ignored() -> None:
 def test_next_plan_needs_the_results_of_the_last() -> None:
     planner = planner_with(limits(), request(0, 5))
     planner.plan()
-    with pytest.raises(AssertionError, match="results of the last step are missing"):
+    with pytest.raises(AssertionError, match="results of 1 steps are missing"):
         planner.plan()
 
 
@@ -169,6 +169,7 @@ def test_prompt_that_does_not_fit_was_the_engines_to_refuse(tokens: int) -> None
         {"logit_rows": 2},
         {"chunk_tokens": 0},
         {"give_back_every": -1},
+        {"ahead": -1},
     ],
 )
 def test_limits_that_can_not_work(changes: dict[str, int]) -> None:

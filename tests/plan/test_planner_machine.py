@@ -27,7 +27,8 @@ def drawn_limits(draw: st.DrawFn) -> Limits:
         batch_tokens=slots + draw(st.sampled_from([200, 64, 7, 1, 0])),
         logit_rows=slots + draw(st.sampled_from([300, 5, 1, 0])),
         chunk_tokens=draw(st.sampled_from([None, 64, 7, 1])),
-        give_back_every=draw(st.sampled_from([0, 0, 0, 70, 25])),
+        give_back_every=draw(st.sampled_from([0, 0, 0, 70, 25, 1])),
+        ahead=draw(st.sampled_from([0, 1, 2])),
     )
 
 
@@ -70,36 +71,51 @@ class PlannerMachine(RuleBasedStateMachine):
     def cancel_preempted(self) -> None:
         self.shadow.cancel(self.shadow.preempted[0])
 
-    @precondition(lambda self: self.shadow.open)
-    @rule(steps=st.sampled_from([70, 20, 3, 1]))
-    def step(self, steps: int) -> None:
-        for _ in range(steps):
-            for chunk in self.shadow.plan().chunks:
-                self.shadow.report(chunk)
+    @precondition(lambda self: self.shadow.cancelled)
+    @rule(choice=st.data())
+    def ask_again(self, choice: st.DataObject) -> None:
+        """With the id, and even the request, of a chat that was cancelled and may still be in flight."""
+        cancelled = self.shadow.cancelled
+        self.shadow.arrive(cancelled.pop(choice.draw(st.integers(0, len(cancelled) - 1))).request)
 
     @precondition(lambda self: self.shadow.open)
-    @rule(choice=st.data())
-    def cancel_in_flight(self, choice: st.DataObject) -> None:
-        plan = self.shadow.plan()
+    @rule(steps=st.sampled_from([70, 20, 3, 1]), late=st.integers(0, 2))
+    def step(self, steps: int, late: int) -> None:
+        for _ in range(steps):
+            self.land(late if self.shadow.plan().chunks else 0)
+
+    @precondition(lambda self: self.shadow.open)
+    @rule(choice=st.data(), late=st.integers(0, 2))
+    def cancel_in_flight(self, choice: st.DataObject, late: int) -> None:
+        self.shadow.plan()
         self.shadow.cancel(choice.draw(st.sampled_from(self.shadow.open)))
-        for chunk in plan.chunks:
-            self.shadow.report(chunk)
+        self.land(late)
+
+    def land(self, late: int) -> None:
+        """Reports all but the newest steps, of which the next plan lets at most `ahead` be late."""
+        while len(self.shadow.in_flight) > min(late, self.shadow.limits.ahead):
+            self.shadow.land()
 
     @precondition(lambda self: self.shadow.open)
     @rule()
     def drain(self) -> None:
-        """The leader computes a row a step at least, and starts over only after a token that is new."""
+        """The leader computes a row a step at least, and starts over only after a token that is new.
+
+        Before it starts over, and at its end, it waits for what is in flight.
+        """
         steps_left = sum(self.most_steps(chat) for chat in self.shadow.open)
         while self.shadow.open:
-            self.step(1)
+            self.step(1, self.shadow.limits.ahead)
             steps_left -= 1
             assert steps_left >= 0, "somebody does not get on"
+        self.land(0)
         assert self.shadow.planner.idle
 
     def most_steps(self, chat: Chat) -> int:
-        every = self.shadow.limits.give_back_every
+        limits = self.shadow.limits
         answer_tokens = len(chat.tokens) - len(chat.request.prompt)
-        return len(chat.tokens) * (1 + (answer_tokens // every if every else 0))
+        starts = 1 + (answer_tokens // limits.give_back_every if limits.give_back_every else 0)
+        return (len(chat.tokens) + limits.ahead) * starts
 
 
 PlannerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=20, deadline=None)

@@ -3,6 +3,7 @@
 import pytest
 
 from parkway.plan.slot import MOVES, Slot, State
+from parkway.plan.step import PENDING
 from parkway.request import Request, SamplingParams
 
 
@@ -47,3 +48,13 @@ def test_advance_decodes_once_everything_known_is_computed() -> None:
     first, last = slot.advance(2), slot.advance(3)
     assert (first.tokens, first.samples, last.tokens, last.samples) == ((5, 6), False, (7,), True)
     assert slot.state is State.DECODE
+
+
+def test_token_in_flight_counts_before_it_is_known() -> None:
+    slot = slot_in(State.PREFILL)
+    slot.advance(3)
+    assert (slot.length, slot.pending, slot.answer_tokens, slot.finish_reason) == (4, 1, 1, None)
+    assert slot.advance(4).tokens == (PENDING,)
+    assert (slot.length, slot.pending, slot.full) == (5, 2, True)
+    slot.tokens += [8, 8]
+    assert (slot.pending, slot.finish_reason) == (0, "length")

@@ -1,6 +1,6 @@
 """The loop that reads aloud: plan, compute, tell. Speaks token ids; knows no text, thread, socket or clock."""
 
-from parkway.plan.planner import Limits, Planner
+from parkway.plan.planner import IGNORED, Limits, Planner
 from parkway.plan.step import Chunk
 from parkway.request import Facts, Output, Report, Request, Snapshot
 from parkway.runner import Runner, Sampled
@@ -14,6 +14,7 @@ class Engine:
         self._runner = runner
         self._planner = Planner(limits)
         self._pages_total = limits.pages
+        self._ahead = limits.ahead
         self._open: set[int] = set()
         self._outputs: list[Output] = []
         self._untold = False
@@ -22,7 +23,7 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """There is nothing to compute and nothing to tell until the next event."""
+        """There is nothing to compute, to wait for or to tell until the next event."""
         return not self._untold and self._planner.idle
 
     @property
@@ -59,17 +60,22 @@ class Engine:
             self._end(Output(request_id, finish_reason="cancelled"))
 
     def step(self) -> Report | None:
-        """Compute one step. Returns what came of it and of the events before it; None if that is nothing."""
-        plan = self._planner.plan()
+        """Launch the next step, then wait for all but the `ahead` newest; for all if there is nothing to launch.
+
+        Returns what came of those and of the events before; None if that is nothing.
+        """
+        planner = self._planner
+        plan = planner.plan()
         if plan.chunks:
             self._runner.launch(plan)
             self._steps += 1
-        elif not self._planner.idle:
+        elif not planner.in_flight and not planner.idle:
             raise RuntimeError("there are requests to compute, but the planner has no step for them")
-        elif not self._untold:
+        for _ in range(planner.in_flight - (self._ahead if plan.chunks else 0)):
+            for chunk, sampled in self._runner.land():
+                self._land(chunk, sampled)
+        if not (plan.chunks or self._outputs or self._untold):
             return None
-        for chunk, sampled in self._runner.results():
-            self._land(chunk, sampled)
         outputs, self._outputs, self._untold = self._outputs, [], False
         return Report(outputs, self.snapshot)
 
@@ -88,6 +94,8 @@ class Engine:
     def _land(self, chunk: Chunk, sampled: Sampled) -> None:
         request, token_id = chunk.request, sampled.token_id
         reason = self._planner.sampled(chunk, token_id)
+        if reason is IGNORED:
+            return
         if token_id is None and reason is None and not sampled.scored:
             return  # a piece of a prompt, or of a chat that is computed again
         if chunk.end == len(request.prompt) and (chunk.samples or reason):

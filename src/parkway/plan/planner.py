@@ -1,7 +1,12 @@
 """Decides what each step computes: who starts, decodes, prefills, gives pages back. Events in, StepPlan out.
 
 Chats run in the order in which they started. The first of them is the leader: it is never asked for its pages, so
-every step brings it forward, and since everybody becomes the leader or ends before, everybody ends.
+every step brings it forward or waits for its last token, and since everybody becomes the leader or ends before,
+everybody ends.
+
+A step may be planned while others are in flight: their tokens are counted before they are known. A chat that gives its
+pages back may have a chunk in flight that still uses them. They can be handed out at once, because the device runs
+steps in their order: whoever takes them writes in a later step. Only within one step a page has one owner.
 """
 
 from collections import OrderedDict, deque
@@ -12,6 +17,9 @@ from parkway.plan.slot import Slot, State
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.request import Request
 
+IGNORED = "ignored"
+"""What `Planner.sampled` says of a chat that had ended before: nobody wants the result."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -19,6 +27,7 @@ class Limits:
 
     A step has `batch_tokens` rows, `logit_rows` of them with logits; both suffice for every slot to decode.
     `chunk_tokens` caps one chat's rows. `give_back_every=N` makes each chat give its pages back every N answer tokens.
+    `ahead`: steps that may be in flight, their results unknown, while the next is planned.
     """
 
     slots: int
@@ -28,6 +37,7 @@ class Limits:
     logit_rows: int
     chunk_tokens: int | None = None
     give_back_every: int = 0
+    ahead: int = 0
 
     def __post_init__(self) -> None:
         assert self.slots >= 1, "there must be a slot"
@@ -36,6 +46,7 @@ class Limits:
         assert self.logit_rows >= self.slots, "a step must hold the logits of every slot"
         assert self.chunk_tokens is None or self.chunk_tokens >= 1, "a chunk must hold a token"
         assert self.give_back_every >= 0, "pages can't be given back every so many tokens"
+        assert self.ahead >= 0, "so many steps can't be in flight"
 
 
 @dataclass(slots=True)
@@ -59,7 +70,8 @@ class Planner:
         self._arrived: OrderedDict[int, Request] = OrderedDict()
         self._preempted: deque[Slot] = deque()
         self._running: list[Slot] = []
-        self._chunks_in_flight = 0
+        self._in_flight: deque[deque[tuple[Chunk, Slot]]] = deque()
+        """What is left to report of each step, with the chat that it is for, wherever that chat is by now."""
 
     @property
     def running(self) -> int:
@@ -75,8 +87,14 @@ class Planner:
         return self._pool.used
 
     @property
+    def in_flight(self) -> int:
+        """Steps whose results have not all been reported."""
+        return len(self._in_flight)
+
+    @property
     def idle(self) -> bool:
-        return not self._running and not self.waiting
+        """Nobody is here and nothing is in flight."""
+        return not self._running and not self.waiting and not self._in_flight
 
     def arrive(self, request: Request) -> None:
         """Queues a request. Its prompt has a token at least and leaves room for one more."""
@@ -94,23 +112,27 @@ class Planner:
         return False
 
     def plan(self) -> StepPlan:
-        """The next step. Every chunk of the one before must have been reported to `sampled`. Empty only when idle."""
-        assert not self._chunks_in_flight, f"{self._chunks_in_flight} results of the last step are missing"
+        """The next step, behind `ahead` at most that are in flight. Empty if nobody is here or all wait for those."""
+        assert self.in_flight <= self._limits.ahead, f"results of {self.in_flight} steps are missing"
         step = _Draft(self._limits.batch_tokens, self._limits.logit_rows)
         self._give_back_on_purpose(step)
         self._start()
         self._add_decoders(step)
         self._add_prefills(step)
-        self._chunks_in_flight = len(step.ends)
-        return StepPlan(tuple([slot.advance(end) for slot, end in step.ends.items()]), tuple(step.given_back))
+        chunks = tuple([slot.advance(end) for slot, end in step.ends.items()])
+        if chunks:
+            self._in_flight.append(deque(zip(chunks, step.ends, strict=True)))
+        return StepPlan(chunks, tuple(step.given_back))
 
     def sampled(self, chunk: Chunk, token_id: int | None) -> str | None:
-        """Takes a chunk's result (None if it does not sample); returns the finish reason if this ended the chat."""
+        """Takes the result of the chunk that was planned first of those in flight; None if it does not sample.
+
+        Returns the finish reason if this ended the chat, IGNORED if it had ended before.
+        """
         assert chunk.samples == (token_id is not None), f"slot {chunk.slot}: a token is missing or too many"
-        self._chunks_in_flight -= 1
-        slot = self._slots[chunk.slot]
-        if slot is None or slot.request.id != chunk.request.id:
-            return None
+        slot = self._landed(chunk)
+        if slot.ended:
+            return IGNORED
         if token_id is not None:
             slot.tokens.append(token_id)
         elif chunk.end < len(slot.tokens):
@@ -120,21 +142,38 @@ class Planner:
             self._end(slot, State.FINISHED)
         return reason
 
+    def _landed(self, chunk: Chunk) -> Slot:
+        """The chat that a chunk was planned for. Its slot, and even its request, may be another chat's by now."""
+        assert self._in_flight, f"slot {chunk.slot}: nothing is in flight"
+        step = self._in_flight[0]
+        planned, slot = step.popleft()
+        in_turn = planned.request is chunk.request and planned.start == chunk.start
+        assert in_turn, f"slot {chunk.slot}: a result comes out of turn"
+        if not step:
+            self._in_flight.popleft()
+        return slot
+
     def _give_back_on_purpose(self, step: _Draft) -> None:
         every = self._limits.give_back_every
         if not every:
             return
         for slot in self._running.copy():
-            if slot.state is State.DECODE and slot.answer_tokens % every == 0:
+            if slot.state is State.DECODE and not slot.full and slot.answer_tokens % every == 0:
                 self._give_back(slot, step)
 
     def _start(self) -> None:
-        """Starts who fits behind what the running chats will need: given-back chats first, nobody passes the head."""
+        """Starts who fits behind what the running chats will need: given-back chats first, nobody passes the head.
+
+        A running chat will need the pages of its next token, behind those in flight. The head waits for its own tokens
+        in flight, because those are to be computed again with the rest.
+        """
         if not self._preempted and (not self._arrived or None not in self._slots):
             return
-        room = self._pool.free - sum(pages_for(len(slot.tokens) + 1) - len(slot.pages) for slot in self._running)
-        while self._preempted and (need := pages_for(len(self._preempted[0].tokens) + 1)) <= room:
-            room -= need
+        room = self._pool.free - sum(pages_for(slot.length + 1) - len(slot.pages) for slot in self._running)
+        while self._preempted and not (head := self._preempted[0]).pending:
+            room -= pages_for(head.length + 1)
+            if room < 0:
+                return
             slot = self._preempted.popleft()
             slot.move(State.REPLAYING)
             self._running.append(slot)
@@ -150,8 +189,8 @@ class Planner:
 
     def _add_decoders(self, step: _Draft) -> None:
         for slot in self._running.copy():  # those that give back on the way have changed their state
-            if slot.state is State.DECODE:
-                self._add(slot, len(slot.tokens), step)
+            if slot.state is State.DECODE and not slot.full:
+                self._add(slot, slot.length, step)
 
     def _add_prefills(self, step: _Draft) -> None:
         for slot in self._running.copy():
@@ -161,7 +200,7 @@ class Planner:
     def _prefill_end(self, slot: Slot, step: _Draft) -> int:
         """Up to which position a chat can prefill with the rows that are left, those with logits and all."""
         most = min(step.tokens_left, self._limits.chunk_tokens or step.tokens_left)
-        end = min(len(slot.tokens), slot.computed + most)
+        end = min(slot.length, slot.computed + most)
         owed = slot.scoring(end)
         if len(owed) > step.rows_left:
             return owed[step.rows_left]
@@ -209,6 +248,6 @@ class Planner:
             self._leave(slot)
         slot.move(state)
         self._slots[slot.index] = None
-        if self.idle:
+        if not self._running and not self.waiting:
             assert not self._pool.used, "somebody left without giving its pages back"
             self._pool.check()

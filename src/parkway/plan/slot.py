@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from parkway.plan.step import Chunk
+from parkway.plan.step import PENDING, Chunk
 from parkway.request import Request
 
 
@@ -19,24 +19,28 @@ class State(Enum):
 MOVES: dict[State, frozenset[State]] = {
     State.PREFILL: frozenset({State.DECODE, State.PREEMPTED, State.FINISHED, State.CANCELLED}),
     State.DECODE: frozenset({State.PREEMPTED, State.FINISHED, State.CANCELLED}),
-    State.PREEMPTED: frozenset({State.REPLAYING, State.CANCELLED}),
+    State.PREEMPTED: frozenset({State.REPLAYING, State.FINISHED, State.CANCELLED}),
     State.REPLAYING: frozenset({State.DECODE, State.PREEMPTED, State.FINISHED, State.CANCELLED}),
     State.FINISHED: frozenset(),
     State.CANCELLED: frozenset(),
 }
+
+_NOTHING = range(0)
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """A chat from its start to its end; `index` is its own for that long.
 
-    `tokens` is prompt + answer so far. The KV of the first `computed` of them is in `pages`, or will be once the step
-    that was planned last has run. The first `scored` rows of the prompt owe no log-probability (any more).
+    `tokens` is prompt + answer as far as it is known. `length` counts those that steps in flight sample as well. The KV
+    of the first `computed` is in `pages`, or will be once the step that was planned last has run. The first `scored`
+    rows of the prompt owe no log-probability (any more).
     """
 
     index: int
     request: Request
     tokens: list[int]
+    length: int
     max_length: int
     scored: int
     state: State = State.PREFILL
@@ -49,19 +53,33 @@ class Slot:
         prompt, sampling = request.prompt, request.sampling
         max_length = n_ctx if sampling.max_tokens is None else min(n_ctx, len(prompt) + sampling.max_tokens)
         scored = len(prompt) - 1 if sampling.prompt_logprobs is None else 0
-        return cls(index, request, list(prompt), max_length, scored)
+        return cls(index, request, list(prompt), len(prompt), max_length, scored)
+
+    @property
+    def pending(self) -> int:
+        """Tokens that are not known yet: chunks in flight sample them."""
+        return self.length - len(self.tokens)
 
     @property
     def answer_tokens(self) -> int:
-        return len(self.tokens) - len(self.request.prompt)
+        return self.length - len(self.request.prompt)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing can follow, whatever the pending tokens turn out to be."""
+        return self.length == self.max_length
+
+    @property
+    def ended(self) -> bool:
+        return self.state is State.FINISHED or self.state is State.CANCELLED
 
     @property
     def finish_reason(self) -> str | None:
         """Why nothing follows the tokens that are known; None if something does."""
-        ends = self.answer_tokens and self.tokens[-1] in self.request.stop_ids
-        if ends and not self.request.sampling.ignore_eos:
+        tokens, request = self.tokens, self.request
+        if tokens[-1] in request.stop_ids and len(tokens) > len(request.prompt) and not request.sampling.ignore_eos:
             return "stop"
-        return "length" if len(self.tokens) == self.max_length else None
+        return "length" if len(tokens) == self.max_length else None
 
     def move(self, state: State) -> None:
         assert state in MOVES[self.state], f"slot {self.index}: {self.state} can't become {state}"
@@ -69,19 +87,26 @@ class Slot:
 
     def samples(self, end: int) -> bool:
         """Whether a chunk up to position `end` chooses the next token."""
-        return end == len(self.tokens) < self.max_length
+        return end == self.length < self.max_length
 
     def scoring(self, end: int) -> range:
         """Positions of a chunk up to `end` whose logits are still owed as the next prompt token's log-probability."""
-        return range(max(self.computed, self.scored), min(end, len(self.request.prompt) - 1))
+        last = len(self.request.prompt) - 1
+        return range(max(self.computed, self.scored), min(end, last)) if self.scored < last else _NOTHING
 
     def advance(self, end: int) -> Chunk:
         """The chunk up to position `end`, whose pages the chat holds; from here on it counts as computed."""
         start, owed, samples = self.computed, self.scoring(end), self.samples(end)
         rows = tuple(position - start for position in owed) if owed else ()
-        chunk = Chunk(self.index, self.request, start, tuple(self.tokens[start:end]), self.pages, samples, rows)
+        tokens = tuple(self.tokens[start:end])
+        if end > len(self.tokens):
+            tokens += (PENDING,)
+        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows)
         self.computed = end
-        self.scored = max(self.scored, owed.stop)
-        if samples and self.state is not State.DECODE:
-            self.move(State.DECODE)
+        if owed:
+            self.scored = owed.stop
+        if samples:
+            self.length += 1
+            if self.state is not State.DECODE:
+                self.move(State.DECODE)
         return chunk

@@ -6,12 +6,16 @@ from parkway.request import Request
 
 PAGE_TOKENS = 64
 
+PENDING = -1
+"""Stands for the token that the chat's previous chunk samples, while the host does not know it yet."""
+
 
 class Chunk(msgspec.Struct, frozen=True):
     """Some consecutive tokens of one chat, all computed in one step (prefill, decode and replay alike).
 
     `tokens[i]` sits at position `start + i`. `pages[p]` is the pool page of positions 64p … 64p+63 and covers every
-    position up to the chunk's end. `samples`: the last row's logits choose the next token.
+    position up to the chunk's end. `samples`: the last row's logits choose the next token. The last token may be
+    PENDING: the newest that was sampled in this slot, which only the device knows.
     """
 
     slot: int

@@ -9,19 +9,21 @@ from parkway.backends.cpu.program import Program
 from parkway.memory.page_store import PageStore
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
-from parkway.runner import Sampled
-
-GREEDY_BELOW = 1e-5
-"""Temperatures below this are greedy: their reciprocal leaves the range of fp32."""
+from parkway.runner import GREEDY_BELOW, Sampled
 
 
 class CpuRunner:
-    """A `Runner`: launch computes at once, results then has everything."""
+    """A `Runner`: launch computes at once, so that nothing is in flight when the next step is planned."""
+
+    ahead = 0
+    exact = True
+    bit_check = None
 
     def __init__(self, program: Program, store: PageStore, *, slots: int, max_rows: int, logit_rows: int) -> None:
         self.program = program
         self.pages = store.pages
         self.pool_bytes = store.bytes
+        self.batch_tokens = max_rows
         self.logit_rows = logit_rows
         self._store = store
         # ctypes arrays: storing one number is what a decode step does most, and NumPy is slower at it.
@@ -44,8 +46,6 @@ class CpuRunner:
         self._results: list[tuple[Chunk, Sampled]] = []
 
     def launch(self, plan: StepPlan) -> None:
-        if not plan.chunks:
-            return
         rows = logit_rows = 0
         for chunk in plan.chunks:
             logit_rows = self._ask(chunk, rows, logit_rows)
@@ -54,9 +54,9 @@ class CpuRunner:
         self.program.run(self._batch)
         self._collect(plan)
 
-    def results(self) -> list[tuple[Chunk, Sampled]]:
-        done, self._results = self._results, []
-        return done
+    def land(self) -> list[tuple[Chunk, Sampled]]:
+        landed, self._results = self._results, []
+        return landed
 
     def _place(self, chunk: Chunk, row: int) -> int:
         rows, table = len(chunk.tokens), chunk.slot * self.pages
