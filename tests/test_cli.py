@@ -13,6 +13,7 @@ from parkway import cli
 from parkway.config import EngineSettings, ServerSettings
 from parkway.errors import NoRoom
 from parkway.weights import default_model
+from parkway.weights.shapes import SHAPES
 
 MODEL = Path("model.gguf")
 STARTED = {"parkway.api.server": "serve", "parkway.verify": "run", "parkway.bench": "run"}
@@ -59,7 +60,17 @@ def test_serve_has_the_defaults_of_the_settings(calls: list[tuple[Any, ...]]) ->
 
 
 def test_serve_has_a_flag_for_every_field(calls: list[tuple[Any, ...]]) -> None:
-    engine = EngineSettings(ctx_size=128, parallel=2, batch_size=7, threads=3, activations="f32", isa="portable")
+    engine = EngineSettings(
+        ctx_size=128,
+        parallel=2,
+        device="cuda",
+        batch_size=7,
+        threads=3,
+        activations="f32",
+        isa="portable",
+        numerics="fast",
+        cuda_graphs="off",
+    )
     server = ServerSettings(host="::1", port=81, alias="a", drain_seconds=1.5)
     flags = [text for owner in (engine, server) for text in _as_flags(owner)]
     assert cli.main(["serve", *flags, str(MODEL)]) == 0
@@ -93,8 +104,48 @@ def test_without_a_model_the_default_one_is_fetched(
 ) -> None:
     monkeypatch.setattr(default_model, "fetch", lambda: Path("fetched.gguf"))
     assert cli.main(["verify"]) == 0
-    assert cli.main(["verify", "--quick", "--seed", "5", str(MODEL)]) == 0
-    assert calls == [(Path("fetched.gguf"), "full", 0), (MODEL, "quick", 5)]
+    assert cli.main(["bench"]) == 0
+    assert calls == [
+        (Path("fetched.gguf"), "full", 0, EngineSettings()),
+        (Path("fetched.gguf"), EngineSettings()),
+    ]
+
+
+def test_verify_takes_a_device_and_no_other_setting(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PARKWAY_PARALLEL", "7")
+    assert cli.main(["verify", "--quick", "--seed", "5", "--device", "cpu", str(MODEL)]) == 0
+    monkeypatch.setenv("PARKWAY_DEVICE", "cuda")
+    assert cli.main(["verify", str(MODEL)]) == 0
+    assert calls == [
+        (MODEL, "quick", 5, EngineSettings(device="cpu")),
+        (MODEL, "full", 0, EngineSettings(device="cuda")),
+    ]
+    assert refusal(capsys, "verify", "--parallel=2").startswith("unrecognized arguments: --parallel=2 ")
+
+
+def test_a_shape_is_a_model_of_random_weights(calls: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["bench", "--shape", "qwen3-8b"]) == 0
+    assert cli.main(["bench", "--shape", "tiny-llama:Q4_K", "--device", "cpu"]) == 0
+    assert cli.main(["serve", "shape:tiny-llama:Q8_0"]) == 0
+    assert cli.main(["verify", "shape:tiny-qwen3"]) == 0
+    assert calls == [
+        (Path("shape:qwen3-8b"), EngineSettings()),
+        (Path("shape:tiny-llama:Q4_K"), EngineSettings(device="cpu")),
+        (Path("shape:tiny-llama:Q8_0"), EngineSettings(), ServerSettings()),
+        (Path("shape:tiny-qwen3"), "full", 0, EngineSettings()),
+    ]
+
+
+def test_a_shape_that_is_not_known_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    known = ", ".join(SHAPES)
+    assert refusal(capsys, "bench", "--shape", "gpt-5:Q4_0") == f"--shape: must be one of {known}, not 'gpt-5'"
+
+
+@pytest.mark.parametrize("arguments", [["m.gguf", "--shape", "qwen3-8b"], ["--shape", "qwen3-8b", "m.gguf"]])
+def test_a_shape_or_a_model_but_not_both(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert "not allowed with argument" in refusal(capsys, "bench", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +157,7 @@ def test_without_a_model_the_default_one_is_fetched(
         (["serve", "--port", "65536"], "--port: must be between 0 and 65535, not 65536"),
         (["serve", "--drain-seconds", "nan"], "--drain-seconds: must be a number, not 'nan'"),
         (["bench", "--isa", "sse"], "--isa: must be one of auto, avx512, avx2, portable, not 'sse'"),
+        (["verify", "--device", "tpu"], "--device: must be one of auto, cpu, cuda, not 'tpu'"),
         (["verify", "--seed", "x"], "--seed: must be a whole number, not 'x'"),
         (["serve", "--port"], "--port: expected one argument (see parkway serve --help)"),
         (["serve", "--nonsense"], "unrecognized arguments: --nonsense (see parkway --help)"),
@@ -141,6 +193,14 @@ def test_help_shows_flags_with_their_defaults(capsys: pytest.CaptureFixture[str]
             assert field.default == "" or f"(default: {field.default})" in told
 
 
+@pytest.mark.parametrize("command", ["serve", "bench", "verify"])
+def test_help_tells_what_a_model_may_be(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([command, "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "GGUF file, Hugging Face folder, or shape:NAME[:TYPE] for random weights" in told
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
@@ -162,6 +222,14 @@ def test_inspect_tells_what_is_in_the_file(
     assert "Q4_1 210 106,168,320 66,355,200 5.00" in lines
     assert "Q8_0 1 28,311,552 30,081,024 8.50" in lines
     assert "F32 61 35,136 140,544 32.00" in lines
+
+
+def test_inspect_tells_the_bytes_of_random_weights_without_making_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inspect", "shape:qwen3-8b:Q4_K"]) == 0
+    lines = [" ".join(line.replace("│", " ").split()) for line in capsys.readouterr().out.splitlines()]
+    assert "architecture qwen3" in lines
+    assert "vocabulary 151936" in lines
+    assert "Q4_K 254 8,190,427,136 4,607,115,264 4.50" in lines
 
 
 def test_inspect_refuses_what_is_no_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

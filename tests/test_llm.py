@@ -14,6 +14,7 @@ from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
 from parkway.errors import BadRequest, ContextExceeded, EngineDied
 from parkway.request import Request
+from parkway.text import ModelText
 from tests.engine.toy import STOP_ID, BrokenRunner, ToyRunner, expected, make_toy
 
 BOS_ID = STOP_ID - 1
@@ -43,7 +44,7 @@ def llm(runner: ToyRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
 
     module: Any = importlib.import_module("parkway.llm")
     monkeypatch.setattr(module, "build_engine", build)
-    monkeypatch.setattr(module, "read_metadata", lambda path: METADATA)
+    monkeypatch.setattr(module.ModelText, "from_path", lambda path: ModelText.from_metadata(METADATA, "toy"))
     with LLM("toy.gguf", parallel=2) as llm:
         yield llm
 

@@ -16,13 +16,17 @@ from rich.text import Text
 from parkway import __version__
 from parkway.config import EngineSettings, ServerSettings
 from parkway.errors import BadSetting, StartError
-from parkway.weights import default_model
-from parkway.weights.gguf import GgufFile
+from parkway.weights import default_model, open_checkpoint
+from parkway.weights.shapes import SHAPES
 from parkway.weights.summary import facts, type_totals
 
 Settings = TypeVar("Settings", EngineSettings, ServerSettings)
 
-_MODEL_HELP = "GGUF file (default: SmolLM2-135M-Instruct, fetched once)"
+_MODEL_HELP = (
+    "GGUF file, Hugging Face folder, or shape:NAME[:TYPE] for random weights"
+    " (default: SmolLM2-135M-Instruct, fetched once)"
+)
+_SHAPE_HELP = f"random weights in the shape of a model, made on this machine: {', '.join(SHAPES)}; TYPE: BF16, Q4_K, …"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,12 +55,15 @@ def _parser() -> argparse.ArgumentParser:
     serve = _command(commands, "serve", _serve, "serve a model over HTTP", EngineSettings, ServerSettings)
     bench = _command(commands, "bench", _bench, "measure prefill and decode", EngineSettings)
     verify = _command(commands, "verify", _verify, "prove on this machine that answers don't depend on the traffic")
+    _add_flags(verify, EngineSettings, "device")
     verify.add_argument("--quick", action="store_const", const="quick", default="full", dest="mode", help="under 30 s")
     verify.add_argument("--seed", default="0", metavar="N", help="of the sampled part of the product (default: 0)")
-    for command in (serve, bench, verify):
+    source = bench.add_mutually_exclusive_group()
+    source.add_argument("--shape", metavar="NAME[:TYPE]", help=_SHAPE_HELP)
+    for command in (serve, source, verify):
         command.add_argument("model", nargs="?", type=Path, metavar="MODEL", help=_MODEL_HELP)
     inspect = _command(commands, "inspect", _inspect, "tell what is in a model file")
-    inspect.add_argument("file", type=Path, metavar="FILE", help="GGUF file")
+    inspect.add_argument("file", type=Path, metavar="FILE", help="GGUF file or Hugging Face folder")
     return parser
 
 
@@ -64,14 +71,20 @@ def _command(commands: Any, name: str, run: Any, about: str, *settings: type) ->
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
     parser.set_defaults(run=run)
     for owner in settings:
-        kinds = get_type_hints(owner)
-        for field in fields(owner):
-            default = f" (default: {field.default})" if field.default != "" else ""
-            about_flag = f"{field.metadata['about']}{default}".replace("%", "%%")
-            parser.add_argument(
-                *field.metadata["flags"], dest=field.name, metavar=_metavar(kinds[field.name]), help=about_flag
-            )
+        _add_flags(parser, owner, *(field.name for field in fields(owner)))
     return parser
+
+
+def _add_flags(parser: argparse.ArgumentParser, owner: type, *names: str) -> None:
+    """A flag for each of these fields of a class of settings."""
+    kinds = get_type_hints(owner)
+    for field in fields(owner):
+        if field.name in names:
+            default = f" (default: {field.default})" if field.default != "" else ""
+            about = f"{field.metadata['about']}{default}".replace("%", "%%")
+            parser.add_argument(
+                *field.metadata["flags"], dest=field.name, metavar=_metavar(kinds[field.name]), help=about
+            )
 
 
 def _metavar(kind: Any) -> str:
@@ -81,10 +94,15 @@ def _metavar(kind: Any) -> str:
 
 
 def _settings(owner: type[Settings], arguments: argparse.Namespace) -> Settings:
-    """The settings from flags, else from PARKWAY_<FIELD> variables, else from the class. Raises BadSetting."""
+    """The settings from flags, else from PARKWAY_<FIELD> variables, else from the class. Raises BadSetting.
+
+    A field for which the command has no flag is the class's.
+    """
     kinds = get_type_hints(owner)
     chosen: dict[str, Any] = {}
     for field in fields(owner):
+        if field.name not in arguments:
+            continue
         name, text = _given(field, arguments)
         if text is not None:
             chosen[field.name] = parse(name, text, kinds[field.name])
@@ -129,21 +147,31 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     seed = parse("--seed", arguments.seed, int)
+    settings = _settings(EngineSettings, arguments)
     from parkway import verify
 
-    return verify.run(_model(arguments), arguments.mode, seed)
+    return verify.run(_model(arguments), arguments.mode, seed, settings)
 
 
 def _bench(arguments: argparse.Namespace) -> int:
     settings = _settings(EngineSettings, arguments)
+    path = _model(arguments) if arguments.shape is None else _shape(arguments.shape)
     from parkway import bench
 
-    return bench.run(_model(arguments), settings)
+    return bench.run(path, settings)
+
+
+def _shape(text: str) -> Path:
+    """What `load_model` knows it by. Raises BadSetting."""
+    name, _, _ = text.partition(":")
+    if name not in SHAPES:
+        raise BadSetting("--shape", f"must be one of {', '.join(SHAPES)}, not {name!r}")
+    return Path(f"shape:{text}")
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    file = GgufFile(arguments.file)
-    told = Table("", "", show_header=False, title=Text(arguments.file.name), title_justify="left")
+    file = open_checkpoint(arguments.file)
+    told = Table("", "", show_header=False, title=Text(arguments.file.resolve().name), title_justify="left")
     for label, value in facts(file).items():
         told.add_row(label, Text(value))
     by_type = Table("type", "tensors", "parameters", "bytes", "bits each")

@@ -7,6 +7,9 @@ from parkway.errors import BadSetting
 
 Activations = Literal["int8", "f32"]
 Isa = Literal["auto", "avx512", "avx2", "portable"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+Numerics = Literal["exact", "fast"]
+Switch = Literal["on", "off"]
 
 
 def _flag(default: Any, *names: str, about: str) -> Any:
@@ -19,16 +22,23 @@ class EngineSettings:
 
     ctx_size: int = _flag(8192, "-c", "--ctx-size", about="tokens of KV in the pool; any chat may use all of it")
     parallel: int = _flag(4, "-np", "--parallel", about="chats that compute at once; more wait")
-    batch_size: int = _flag(256, "-b", "--batch-size", about="tokens computed in one step, decoding chats first")
+    device: DeviceName = _flag("auto", "--device", about="what computes; auto: the GPU if there is one, else the CPU")
+    batch_size: int = _flag(
+        0, "-b", "--batch-size", about="tokens computed in a step, decoders first; 0: 256 on the CPU, 4096 on a GPU"
+    )
     threads: int = _flag(0, "-t", "--threads", about="threads that compute; 0: one for each core this process may use")
     activations: Activations = _flag("int8", "--activations", about="f32 is slower and nearer to the exact values")
     isa: Isa = _flag("auto", "--isa", about="instruction set of the kernels; auto takes the best that the machine has")
+    numerics: Numerics = _flag(
+        "exact", "--numerics", about="fast (GPU): the libraries' kernels, to compare with; answers depend on traffic"
+    )
+    cuda_graphs: Switch = _flag("on", "--cuda-graphs", about="replay captured launches (GPU); never changes an answer")
 
     def __post_init__(self) -> None:
-        for name, low in (("ctx_size", 64), ("parallel", 1), ("batch_size", 1), ("threads", 0)):
+        for name, low in (("ctx_size", 64), ("parallel", 1), ("batch_size", 0), ("threads", 0)):
             if getattr(self, name) < low:
                 raise BadSetting("--" + name.replace("_", "-"), f"must be at least {low}, not {getattr(self, name)}")
-        if self.batch_size < self.parallel:
+        if 0 < self.batch_size < self.parallel:
             raise BadSetting("--batch-size", f"must be at least --parallel ({self.parallel}), not {self.batch_size}")
 
 

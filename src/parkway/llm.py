@@ -15,7 +15,6 @@ from parkway.errors import BadRequest, ContextExceeded, EngineDied
 from parkway.request import Output, Request, SamplingParams, TokenLogprob
 from parkway.text import ModelText, TextStream, Tokenizer
 from parkway.weights import default_model
-from parkway.weights.gguf import read_metadata
 
 SEED_BITS = 63
 
@@ -39,14 +38,14 @@ class Completion:
 
 
 class LLM:
-    """A model file, loaded; None is the default model. `settings` are the fields of EngineSettings.
+    """A model file or folder, loaded; None is the default model. `settings` are the fields of EngineSettings.
 
     Raises StartError. May be used from several threads; also a context manager. close() gives the memory back.
     """
 
     def __init__(self, model: str | Path | None = None, **settings: Any) -> None:
         path = default_model.fetch() if model is None else Path(model)
-        self._text = ModelText.from_metadata(read_metadata(path), path.stem, path)
+        self._text = ModelText.from_path(path)
         self._door = ThreadDoor(build_engine(path, EngineSettings(**settings)))
 
     def generate(self, prompts: Prompts, params: SamplingParams | None = None) -> list[Completion]:

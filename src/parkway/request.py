@@ -95,13 +95,19 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat."""
+    """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
+
+    `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
+    whose kernels have one order of sums by construction.
+    """
 
     model: str
     n_ctx: int
     slots: int
     vocab_size: int
     fingerprint: str
+    exact: bool = True
+    bit_check: str | None = None
     weight_bytes: int
     pool_bytes: int
 

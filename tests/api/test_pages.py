@@ -80,6 +80,7 @@ async def test_props(within: Connect) -> None:
         "n_ctx": 256,
         "total_slots": 4,
         "exact_concurrency": True,
+        "bit_check": None,
         "fingerprint": FINGERPRINT,
     }
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from parkway.backends import KvShape, Rope
+from parkway.backends import HeadNorms, KvShape, Rope
 from parkway.backends.quant import SUPPORTED
 from tests.backends.rig import Drawn, Record
 
 TABLE_ROWS = 320
+COLUMNS = {"Q4_K": 512, "Q6_K": 512}
+"""Inputs of matrices whose blocks are too long for the usual 96."""
 Rows = Callable[[Drawn, int, int], Any]
 
 
@@ -31,14 +33,26 @@ def _linear(columns: int, outputs: Sequence[int], kinds: Sequence[str]) -> Recor
     def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
         x = ops.embed(drawn.table(TABLE_ROWS, columns))
         weights = [drawn.matrix(kind, rows, columns) for rows, kind in zip(outputs, kinds, strict=True)]
-        return list(ops.linear(x, *weights))
+        return list(ops.linear(x, drawn.together(*weights)))
 
     return record
 
 
+def _biased(ops: Any, drawn: Drawn) -> Sequence[Any]:
+    x = ops.embed(drawn.table(TABLE_ROWS, 96))
+    heights = {"Q4_1": 64, "BF16": 33, "F32": 17}
+    weights = [drawn.matrix(kind, rows, 96, biased=kind != "F32") for kind, rows in heights.items()]
+    return list(ops.linear(x, drawn.together(*weights)))
+
+
+def _biased_add(ops: Any, drawn: Drawn) -> Sequence[Any]:
+    x, residual = ops.embed(drawn.table(TABLE_ROWS, 160)), ops.embed(drawn.table(TABLE_ROWS, 96))
+    return [ops.linear_add(x, drawn.matrix("Q8_0", 96, 160, biased=True), residual)]
+
+
 def _normed_linear(ops: Any, drawn: Drawn) -> Sequence[Any]:
     x = ops.rms_norm(ops.embed(drawn.table(TABLE_ROWS, 96)), drawn.vector(96), 1e-5)
-    return list(ops.linear(x, drawn.matrix("Q4_1", 80, 96)))
+    return list(ops.linear(x, drawn.together(drawn.matrix("Q4_1", 80, 96))))
 
 
 def _linear_add(ops: Any, drawn: Drawn) -> Sequence[Any]:
@@ -56,7 +70,7 @@ def _gated(kind: str) -> Record:
 
 def _head(ops: Any, drawn: Drawn) -> Sequence[Any]:
     x = ops.take(ops.embed(drawn.table(TABLE_ROWS, 96)))
-    return list(ops.linear(ops.rms_norm(x, drawn.vector(96), 1e-6), drawn.matrix("Q8_0", 131, 96)))
+    return [ops.logits(ops.rms_norm(x, drawn.vector(96), 1e-6), drawn.matrix("Q8_0", 131, 96))]
 
 
 def _attention(heads: int, kv_heads: int, head_dim: int, rope: Rope, kind_of_rows: Rows = Drawn.calm_table) -> Case:
@@ -69,12 +83,27 @@ def _attention(heads: int, kv_heads: int, head_dim: int, rope: Rope, kind_of_row
     return Case(record, {"heads": heads, "kv": kv, "rope": rope})
 
 
+def _normed_heads(heads: int, kv_heads: int, head_dim: int) -> Case:
+    """Heads of very different sizes, which norms make equal before they are turned."""
+
+    def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
+        q, k = (ops.embed(drawn.table(TABLE_ROWS, n * head_dim)) for n in (heads, kv_heads))
+        v = ops.embed(drawn.calm_table(TABLE_ROWS, kv_heads * head_dim))
+        norms = HeadNorms(drawn.vector(head_dim), drawn.vector(head_dim), 1e-6)
+        return [ops.attention(ops.rope_and_write(q, k, v, 1, norms), 1)]
+
+    rope = Rope(1000000.0, head_dim, "halves")
+    return Case(record, {"heads": heads, "kv": KvShape(2, kv_heads, head_dim), "rope": rope})
+
+
 ROW_CASES = {
     **{f"rms_norm {width}": Case(_norm(width)) for width in (32, 96, 576, 1632)},
-    **{f"linear {kind}": Case(_linear(96, (50,), (kind,))) for kind in SUPPORTED},
+    **{f"linear {kind}": Case(_linear(COLUMNS.get(kind, 96), (50,), (kind,))) for kind in SUPPORTED},
     "linear of three": Case(_linear(288, (64, 16, 33), ("Q4_1", "Q8_0", "F16"))),
     "linear one block": Case(_linear(32, (17,), ("Q4_0",))),
     "linear normed": Case(_normed_linear),
+    "linear biased": Case(_biased),
+    "linear_add biased": Case(_biased_add),
     "linear_add": Case(_linear_add),
     **{f"gated {kind}": Case(_gated(kind)) for kind in ("Q4_1", "F32")},
     "head": Case(_head),
@@ -90,6 +119,10 @@ ATTENTION_CASES = {
         (14, 2, 16, Rope(10000.0, 8, "neighbours")),
         (4, 2, 32, Rope(10000.0, 32, "halves", np.linspace(1, 9, 16, dtype=np.float32))),
     )
+}
+ATTENTION_CASES |= {
+    f"attention of normed heads {heads}/{kv_heads} x {dim}": _normed_heads(heads, kv_heads, dim)
+    for heads, kv_heads, dim in ((8, 2, 32), (6, 2, 80))
 }
 STEEP = {"attention of steep scores": _attention(4, 2, 32, Rope(10000.0, 32, "neighbours"), Drawn.table)}
 """Scores of hundreds, where float32 is far from the exact value; only bits can be compared."""

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType
-from gguf.quants import quantize
 
 from parkway.backends import KvShape, Rope
 from parkway.backends.cpu.arena import Value
@@ -15,8 +14,10 @@ from parkway.backends.cpu.library import Batch, Memory, Pool, Sample, best_isa
 from parkway.backends.cpu.pack import Matrix, pack_matrix
 from parkway.backends.cpu.program import Program
 from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
+from parkway.backends.quant import decode
 from parkway.backends.reference import Floats, ReferenceOps, ReferencePack, ReferenceStep
 from parkway.weights.checkpoint import RawTensor
+from tests.quantised import quantised
 
 Float32s = npt.NDArray[np.float32]
 ORDER = ("portable", "avx2", "avx512")
@@ -28,19 +29,21 @@ ROPE = Rope(base=10000.0, dims=32, pairs="neighbours")
 
 def raw_tensor(name: str, kind: str, values: Float32s) -> RawTensor:
     """`values` [rows, columns] as a file of this type has them."""
-    type_ = GGMLQuantizationType[kind]
-    raw = np.ascontiguousarray(quantize(values, type_)).view(np.uint8)
-    return RawTensor(name, values.shape, type_, raw.reshape(len(values), -1))
+    return RawTensor(name, values.shape, GGMLQuantizationType[kind], quantised(values, kind))
 
 
 class CpuPack:
     """Takes single tensors in for the kernels."""
 
-    def matrix(self, tensor: RawTensor) -> Matrix:
-        return pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1])
+    def matrix(self, tensor: RawTensor, bias: RawTensor | None = None) -> Matrix:
+        added = None if bias is None else self.vector(bias)
+        return pack_matrix(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1], bias=added)
 
     def vector(self, tensor: RawTensor) -> Float32s:
-        return tensor.raw.view(np.float32).reshape(-1).copy()
+        return decode(tensor.name, tensor.type.name, tensor.raw).reshape(-1).copy()
+
+    def together(self, *matrices: Matrix) -> tuple[Matrix, ...]:
+        return matrices
 
 
 class Drawn:
@@ -50,9 +53,13 @@ class Drawn:
         self._pack = pack
         self._random = np.random.default_rng(seed)
 
-    def matrix(self, kind: str, rows: int, columns: int) -> Any:
+    def matrix(self, kind: str, rows: int, columns: int, *, biased: bool = False) -> Any:
         values = self._random.standard_normal((rows, columns), np.float32) / np.float32(np.sqrt(columns))
-        return self._pack.matrix(raw_tensor("drawn", kind, values))
+        bias = raw_tensor("drawn", "F32", self._random.standard_normal((1, rows), np.float32)) if biased else None
+        return self._pack.matrix(raw_tensor("drawn", kind, values), bias)
+
+    def together(self, *matrices: Any) -> Any:
+        return self._pack.together(*matrices)
 
     def table(self, rows: int, columns: int) -> Any:
         """Rows of activations: some large, some small, some with one value that towers over its neighbours."""

@@ -28,7 +28,7 @@ def test_rows_are_quantised_once_and_only_for_matrices_that_want_it() -> None:
     x = ops.embed(weights.table(4, 64))
     lengths = []
     for kinds in (["F16"], ["Q4_0"], ["Q8_0", "Q4_1"]):
-        ops.linear(x, *(weights.matrix(kind, 32, 64) for kind in kinds))
+        ops.linear(x, tuple(weights.matrix(kind, 32, 64) for kind in kinds))
         lengths.append(len(ops.recorded))
     assert lengths == [2, 4, 5]
 
@@ -37,14 +37,14 @@ def test_a_norm_quantises_what_it_makes() -> None:
     ops, weights = recorder(), drawn()
     normed = ops.rms_norm(ops.embed(weights.table(4, 64)), weights.vector(64), 1e-5)
     before = len(ops.recorded)
-    ops.linear(normed, weights.matrix("Q4_0", 32, 64))
+    ops.linear(normed, (weights.matrix("Q4_0", 32, 64),))
     assert len(ops.recorded) == before + 1
 
 
 def test_float_activations_quantise_nothing() -> None:
     ops, weights = recorder("f32"), drawn()
     x = ops.embed(weights.table(4, 64))
-    ops.linear(x, weights.matrix("Q4_0", 32, 64))
+    ops.linear(x, (weights.matrix("Q4_0", 32, 64),))
     assert not x.quantised
 
 
@@ -54,7 +54,8 @@ def test_what_comes_after_take_is_computed_for_logit_rows_only() -> None:
     normed = ops.rms_norm(taken, weights.vector(64), 1e-5)
     made = [
         normed,
-        *ops.linear(normed, weights.matrix("Q4_0", 64, 64)),
+        *ops.linear(normed, (weights.matrix("Q4_0", 64, 64),)),
+        ops.logits(normed, weights.matrix("Q4_0", 64, 64)),
         ops.linear_add(normed, weights.matrix("Q4_0", 64, 64), taken),
         ops.gated(normed, weights.matrix("Q4_0", 64, 64), weights.matrix("Q4_0", 64, 64)),
     ]
@@ -64,7 +65,7 @@ def test_what_comes_after_take_is_computed_for_logit_rows_only() -> None:
 def test_widths_that_do_not_fit_are_refused() -> None:
     ops, weights = recorder(), drawn()
     with pytest.raises(Unsupported, match="a matrix with 96 columns can't take rows of 64 values"):
-        ops.linear(ops.embed(weights.table(4, 64)), weights.matrix("Q4_0", 32, 96))
+        ops.linear(ops.embed(weights.table(4, 64)), (weights.matrix("Q4_0", 32, 96),))
 
 
 @pytest.mark.parametrize("head_dim", [24, 272])

@@ -5,12 +5,12 @@ import pytest
 from parkway.bench.engine_subject import EngineSubject
 from parkway.bench.figures import ANSWER_TOKENS, PROMPT_TOKENS
 from parkway.engine.engine import Engine
-from tests.engine.toy import make_toy
+from tests.engine.toy import ToyRunner, make_toy
 
 
-@pytest.fixture
-def engine() -> Engine:
-    return make_toy(slots=4, pages=24)
+@pytest.fixture(params=[0, 1], ids=["at once", "one ahead"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return make_toy(ToyRunner(ahead=request.param), slots=4, pages=24)
 
 
 def test_a_prefill_computes_each_prompt_once(engine: Engine) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from parkway.bench.figures import ANSWER_TOKENS, FIGURES, Effort, Figure, Meter, Timed, take_turns
+from parkway.bench.figures import ANSWER_TOKENS, FIGURES, GPU_FIGURES, Effort, Figure, Meter, Timed, take_turns
 from parkway.bench.windows import Window
 
 
@@ -77,3 +77,4 @@ def test_every_decode_window_begins_behind_the_prompts() -> None:
 def test_names() -> None:
     names = ["prefill 256", "prefill 512", "decode, 1 stream", "decode, 4 streams", "decode, 16 streams"]
     assert [str(figure) for figure in FIGURES] == names
+    assert [str(figure) for figure in GPU_FIGURES] == [*names, "prefill 4096", "decode, 64 streams"]

@@ -126,6 +126,15 @@ async def test_sigterm_lets_open_answers_finish(smollm2: Path) -> None:
         assert process.wait(20) == 0
 
 
+def test_random_weights_of_a_shape_are_served_like_a_file() -> None:
+    with served(Path("shape:tiny-qwen3:Q8_0")) as (_, url):
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "seed": 1}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()
+    assert answer["model"] == "tiny-qwen3-Q8_0"
+    assert answer["usage"]["completion_tokens"] == 5
+    assert answer["choices"][0]["message"]["content"]
+
+
 def test_a_second_sigterm_exits_at_once(smollm2: Path) -> None:
     with served(smollm2) as (process, url):
         body = {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}

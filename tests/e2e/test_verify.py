@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
+from parkway.config import EngineSettings
 from parkway.plan.step import Chunk, StepPlan
 from parkway.runner.cpu_runner import CpuRunner
-from tests.checkpoints import tiny_llama
+from tests.checkpoints import QWEN2, QWEN3, tiny_folder, tiny_gguf, tiny_llama
 
+CPU = EngineSettings(device="cpu")
 HERE = Path(__file__).parent
 Capture = pytest.CaptureFixture[str]
 
@@ -41,7 +43,7 @@ def told(capsys: Capture) -> tuple[str, dict[str, Any]]:
 
 
 def test_the_default_model_is_exact(smollm2: Path, capsys: Capture) -> None:
-    assert verify.run(smollm2, "quick", 0) == 0
+    assert verify.run(smollm2, "quick", 0, CPU) == 0
     text, line = told(capsys)
     assert line["differing"] == 0
     assert line["configurations"] >= 20
@@ -52,14 +54,19 @@ def test_the_default_model_is_exact(smollm2: Path, capsys: Capture) -> None:
 
 
 def test_every_type_of_weights_is_exact(tmp_path: Path) -> None:
-    for types in (("Q4_0", "Q4_1", "Q8_0", "F16", "F32"), ("Q8_0", "F16", "Q4_0", "F32", "Q4_1", "Q4_1")):
+    for types in (("Q4_0", "Q4_1", "Q8_0", "F16", "F32"), ("Q4_K", "BF16", "Q6_K", "Q4_K", "Q6_K", "Q6_K")):
         model = tiny_llama(tmp_path / f"{types[0]}.gguf", types=types)
-        assert verify.run(model, "full", 1) == 0
+        assert verify.run(model, "full", 1, CPU) == 0
+
+
+def test_every_family_is_exact_in_both_formats(tmp_path: Path) -> None:
+    assert verify.run(tiny_gguf(tmp_path / "tiny.gguf", QWEN2), "quick", 2, CPU) == 0
+    assert verify.run(tiny_folder(tmp_path / "tiny", QWEN3), "quick", 2, CPU) == 0
 
 
 def test_the_same_seed_tries_the_same(tiny: Path, capsys: Capture) -> None:
     def run(seed: int) -> tuple[str, dict[str, Any]]:
-        verify.run(tiny, "quick", seed)
+        verify.run(tiny, "quick", seed, CPU)
         text, line = told(capsys)
         return text, line | {"seconds": 0}
 
@@ -77,7 +84,7 @@ def test_a_linear_whose_order_of_sums_depends_on_the_row_count_is_found(
     tiny: Path, planted: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     plant_linear(monkeypatch, planted.by_row_count)
-    assert verify.run(tiny, "quick", 0) == 1
+    assert verify.run(tiny, "quick", 0, CPU) == 1
     text, line = told(capsys)
     assert line["differing"] > 0
     value = r"token \d+ at -?[\d.e+-]+ \(0x[0-9a-f]{8}\)"
@@ -89,7 +96,7 @@ def test_a_planted_linear_with_one_order_is_not_found(
     tiny: Path, planted: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant_linear(monkeypatch, planted.always_falling)
-    assert verify.run(tiny, "quick", 0) == 0
+    assert verify.run(tiny, "quick", 0, CPU) == 0
 
 
 def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -102,7 +109,7 @@ def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytes
         return orders
 
     monkeypatch.setattr(CpuRunner, "_sampled", sampled)
-    assert verify.run(tiny, "quick", 0) == 1
+    assert verify.run(tiny, "quick", 0, CPU) == 1
     text, _ = told(capsys)
     assert "sampled chat" in text
     assert "greedy chat" not in text
@@ -118,4 +125,4 @@ def test_a_page_that_two_chats_write_is_found(tiny: Path, monkeypatch: pytest.Mo
         return replace(chunk, pages=(*chunk.pages[:-1], 0))
 
     monkeypatch.setattr(CpuRunner, "launch", launch)
-    assert verify.run(tiny, "quick", 0) == 1
+    assert verify.run(tiny, "quick", 0, CPU) == 1

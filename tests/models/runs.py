@@ -8,7 +8,7 @@ import numpy as np
 
 from parkway.backends.reference import Floats, ReferenceOps, ReferencePack, ReferenceStep
 from parkway.models import build_model
-from parkway.weights.gguf import GgufFile
+from parkway.weights import open_checkpoint
 from tests.backends.rig import TABLES, CpuPack, Rig
 
 CHATS = ((0, 150), (1, 3), (2, 70))
@@ -36,7 +36,7 @@ def step_of(places: Sequence[Place], tables: Sequence[Sequence[int]] = TABLES) -
 
 def cpu_model(path: Path, **machine: Any) -> Rig:
     """The model's program, which makes logits [rows, vocabulary]."""
-    model = build_model(GgufFile(path), CpuPack())
+    model = build_model(open_checkpoint(path), CpuPack())
     config = model.config
     return Rig(
         lambda recorder: [model.forward(recorder)], heads=config.heads, kv=config.kv, rope=config.rope, **machine
@@ -44,7 +44,7 @@ def cpu_model(path: Path, **machine: Any) -> Rig:
 
 
 def reference_model(path: Path, activations: str) -> Callable[[ReferenceStep], Floats]:
-    model = build_model(GgufFile(path), ReferencePack())
+    model = build_model(open_checkpoint(path), ReferencePack())
     ops = ReferenceOps(model.config.heads, model.config.kv, model.config.rope, activations)
 
     def run(step: ReferenceStep) -> Floats:

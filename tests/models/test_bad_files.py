@@ -9,8 +9,12 @@ from gguf import GGMLQuantizationType
 
 from parkway.config import EngineSettings
 from parkway.errors import BadFile, StartError, Unsupported
+from parkway.models import build_model
 from parkway.runner.load import load_model
-from tests.checkpoints import HEAD_DIM, HEADS, WIDTH, tiny_llama
+from parkway.weights import open_checkpoint
+from parkway.weights.shapes import Shape
+from tests.backends.rig import CpuPack
+from tests.checkpoints import HEAD_DIM, HEADS, KV_HEADS, QWEN2, QWEN3, WIDTH, tiny_gguf, tiny_llama
 from tests.models.altered import altered
 
 NO_HEAD_WIDTH = {"llama.attention.key_length": None, "llama.attention.value_length": None}
@@ -40,7 +44,7 @@ def test_a_missing_tensor_is_named(good: Path, name: str) -> None:
 
 
 def test_a_missing_head_means_that_the_embedding_is_the_head(good: Path) -> None:
-    family = load_model(altered(good, tensors={"output.weight": None}), EngineSettings()).family
+    family = build_model(open_checkpoint(altered(good, tensors={"output.weight": None})), CpuPack())
     assert family.head is family.embedding
 
 
@@ -68,7 +72,7 @@ def test_a_tensor_type_that_is_not_built_is_named(good: Path, name: str) -> None
 
 def test_an_unsupported_architecture_is_named(good: Path) -> None:
     path = altered(good, architecture="mamba")
-    assert sentence(path, Unsupported) == "architecture 'mamba' is not supported; supported: llama"
+    assert sentence(path, Unsupported) == "architecture 'mamba' is not supported; supported: llama, qwen2, qwen3"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +139,36 @@ def test_linear_rope_scaling_without_its_factor_is_named(good: Path) -> None:
 def test_rope_factors_of_the_wrong_number_are_named(good: Path) -> None:
     path = altered(good, tensors={"rope_freqs.weight": np.ones(3, np.float32)})
     assert sentence(path, BadFile) == f"rope_freqs.weight has 3 values, not {HEAD_DIM // 2}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [(QWEN2, "blk.1.attn_k.bias"), (QWEN3, "blk.0.attn_q_norm.weight"), (QWEN3, "blk.1.attn_k_norm.weight")],
+)
+def test_what_a_family_must_have_is_named(tmp_path: Path, shape: Shape, name: str) -> None:
+    path = altered(tiny_gguf(tmp_path / "good.gguf", shape), architecture=shape.architecture, tensors={name: None})
+    assert sentence(path, BadFile) == f"tensor {name} is missing"
+
+
+def test_biases_that_llama_may_have_are_all_or_none(good: Path) -> None:
+    path = altered(good, tensors={"blk.0.attn_k.bias": np.zeros(KV_HEADS * HEAD_DIM, np.float32)})
+    assert sentence(path, BadFile) == "tensor blk.0.attn_q.bias is missing"
+
+
+@pytest.mark.parametrize("name", ["blk.1.attn_output.bias", "blk.0.ffn_up.bias", "output.bias"])
+def test_a_bias_that_the_forward_pass_would_leave_out_is_named(good: Path, name: str) -> None:
+    path = altered(good, tensors={name: np.zeros(WIDTH, np.float32)})
+    assert sentence(path, Unsupported) == f"tensor {name} is not supported: no bias is, except q, k and v's"
+
+
+def test_a_vocabulary_that_is_not_the_embeddings_is_named(good: Path) -> None:
+    path = altered(good, values={"llama.vocab_size": 300})
+    assert sentence(path, BadFile) == "metadata key llama.vocab_size is 300, but the embedding has 262 rows"
+
+
+def test_heads_of_absurd_width_are_named(good: Path) -> None:
+    path = altered(good, values={"llama.attention.key_length": 2**31, "llama.attention.value_length": 2**31})
+    assert sentence(path, BadFile) == "heads of 2147483648 lanes make no sense"
 
 
 def test_head_widths_that_differ_are_refused(good: Path) -> None:

@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 
 from tests.backends.rig import ISAS, TABLES
-from tests.checkpoints import tiny_llama
+from tests.checkpoints import FAMILIES, tiny_gguf
 from tests.models.runs import CHATS, Logits, chunks, cpu_model, logits_of, whole
 
-TYPES = ("Q4_1", "Q8_0", "F16", "Q4_0", "F32")
+TYPES = {
+    "llama": ("Q4_1", "Q8_0", "F16", "Q4_0", "F32"),
+    "qwen2": ("BF16", "Q8_0", "Q4_1"),
+    "qwen3": ("Q4_0", "F32", "Q8_0", "BF16"),
+}
 pytestmark = pytest.mark.parametrize("activations", ["int8", "f32"])
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf", types=TYPES, seed=5)
+@pytest.fixture(scope="module", params=TYPES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    family = request.param
+    path = tmp_path_factory.mktemp("model") / f"{family}.gguf"
+    return tiny_gguf(path, FAMILIES[family], types=TYPES[family], seed=5)
 
 
 @pytest.fixture

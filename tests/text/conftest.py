@@ -7,7 +7,8 @@ import pytest
 from hypothesis import settings
 
 from parkway.text import Tokenizer
-from parkway.weights.gguf import read_metadata
+from parkway.text.gguf_tokenizer import GgufTokenizer
+from parkway.weights.gguf import GgufFile
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
@@ -26,12 +27,12 @@ def byte_characters() -> list[str]:
 
 @pytest.fixture(scope="session")
 def metadata(smollm2: Path) -> dict[str, Any]:
-    return read_metadata(smollm2)
+    return GgufFile(smollm2).metadata
 
 
 @pytest.fixture(scope="session")
 def tokenizer(metadata: dict[str, Any]) -> Tokenizer:
-    return Tokenizer.from_metadata(metadata)
+    return GgufTokenizer.from_metadata(metadata)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 
 from parkway.text import TextStream, Tokenizer
+from parkway.text.gguf_tokenizer import GgufTokenizer
 
 from .conftest import byte_characters
 
@@ -18,7 +19,7 @@ stops = st.lists(st.text("abé", min_size=1, max_size=4), max_size=3).map(tuple)
 
 def tokenizer_of(pieces: list[bytes]) -> Tokenizer:
     """Token i is the i-th piece; the last token is a control token."""
-    return Tokenizer.from_metadata(
+    return GgufTokenizer.from_metadata(
         {
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.tokens": [*("".join(CHARACTERS[byte] for byte in piece) for piece in pieces), "<s>"],
@@ -117,7 +118,7 @@ def test_a_longer_stop_string_that_began_earlier_is_waited_for() -> None:
 
 
 def test_special_tokens_have_no_text_and_do_not_break_a_character(toy: dict[str, Any]) -> None:
-    tokenizer = Tokenizer.from_metadata(toy)
+    tokenizer = GgufTokenizer.from_metadata(toy)
     stream = TextStream(tokenizer)
     ids = [0xC3, tokenizer.encode("<|im_end|>")[0], 0xA9, tokenizer.encode("<think>")[0]]
     assert [stream.push(i) for i in ids] == ["", "", "é", "<think>"]

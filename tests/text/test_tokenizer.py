@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from parkway.errors import BadFile, BadRequest, Unsupported
 from parkway.text import Tokenizer
+from parkway.text.gguf_tokenizer import GgufTokenizer
 
 REFERENCE = Path(__file__).parent / "reference"
 CASES = json.loads((REFERENCE / "tokenizer_smollm2.json").read_text())["cases"]
@@ -36,7 +37,7 @@ def test_equals_llama_cpp(tokenizer: Tokenizer, case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", PRE_TOKENIZERS["ids"])
 def test_every_pre_tokenizer_equals_llama_cpp(metadata: dict[str, Any], name: str) -> None:
-    tokenizer = Tokenizer.from_metadata(metadata | {"tokenizer.ggml.pre": name})
+    tokenizer = GgufTokenizer.from_metadata(metadata | {"tokenizer.ggml.pre": name})
     assert [tokenizer.encode_plain(text) for text in PRE_TOKENIZERS["texts"]] == PRE_TOKENIZERS["ids"][name]
 
 
@@ -70,7 +71,7 @@ def test_bytes_without_a_token_are_left_out_as_llama_cpp_leaves_them_out(tokeniz
 
 
 def test_bytes_and_merges(toy: dict[str, Any]) -> None:
-    tokenizer = Tokenizer.from_metadata(toy)
+    tokenizer = GgufTokenizer.from_metadata(toy)
     assert [tokenizer.piece_bytes(i) for i in range(256)] == [bytes([i]) for i in range(256)]
     assert tokenizer.encode("hello") == [258, ord("o")]
     assert tokenizer.encode("é") == list("é".encode())
@@ -79,7 +80,7 @@ def test_bytes_and_merges(toy: dict[str, Any]) -> None:
 
 
 def test_users_own_tokens_are_always_parsed_and_unused_ones_have_no_text(toy: dict[str, Any]) -> None:
-    tokenizer = Tokenizer.from_metadata(toy)
+    tokenizer = GgufTokenizer.from_metadata(toy)
     assert tokenizer.encode("<think><s>") == [THINK, BOS]
     assert tokenizer.encode_plain("<think><s>") == [THINK, *b"<s>"]
     assert tokenizer.piece_bytes(THINK) == b"<think>"
@@ -90,12 +91,12 @@ def test_users_own_tokens_are_always_parsed_and_unused_ones_have_no_text(toy: di
 def test_of_two_special_tokens_at_one_place_the_longer_is_taken(toy: dict[str, Any]) -> None:
     toy["tokenizer.ggml.tokens"] += ["<s", "<s>>"]
     toy["tokenizer.ggml.token_type"] += [3, 3]
-    assert Tokenizer.from_metadata(toy).encode("<s>><s><s.") == [266, BOS, 265, ord(".")]
+    assert GgufTokenizer.from_metadata(toy).encode("<s>><s><s.") == [266, BOS, 265, ord(".")]
 
 
 def test_whole_words_skip_the_merges_but_never_become_control_tokens(toy: dict[str, Any]) -> None:
-    assert Tokenizer.from_metadata(toy).encode_plain("abc") == [*b"abc"]
-    whole = Tokenizer.from_metadata(toy | {"tokenizer.ggml.pre": "llama-bpe"})
+    assert GgufTokenizer.from_metadata(toy).encode_plain("abc") == [*b"abc"]
+    whole = GgufTokenizer.from_metadata(toy | {"tokenizer.ggml.pre": "llama-bpe"})
     assert whole.encode_plain("abc") == [259]
     assert whole.encode_plain("control") == [*b"control"]
     assert whole.encode("control") == [CONTROL]
@@ -107,7 +108,7 @@ def test_whole_words_skip_the_merges_but_never_become_control_tokens(toy: dict[s
 )
 def test_bos(toy: dict[str, Any], pre: str, add_bos: bool | None, expected: list[int]) -> None:
     said = {} if add_bos is None else {"tokenizer.ggml.add_bos_token": add_bos}
-    tokenizer = Tokenizer.from_metadata(toy | {"tokenizer.ggml.pre": pre} | said)
+    tokenizer = GgufTokenizer.from_metadata(toy | {"tokenizer.ggml.pre": pre} | said)
     assert tokenizer.with_bos([9]) == expected
     assert tokenizer.with_bos(expected) == expected
 
@@ -116,7 +117,7 @@ def test_answers_end_at_tokens_known_by_name_or_by_key(toy: dict[str, Any]) -> N
     toy["tokenizer.ggml.tokens"] += ["<|eot_id|>", "<|end|>", "later"]
     toy["tokenizer.ggml.token_type"] += [3, 3, 1]
     toy["tokenizer.ggml.eom_token_id"] = 267
-    tokenizer = Tokenizer.from_metadata(toy)
+    tokenizer = GgufTokenizer.from_metadata(toy)
     assert tokenizer.stop_ids == {END, 265, 266, 267}
     assert tokenizer.encode("later") == [267]
 
@@ -124,19 +125,19 @@ def test_answers_end_at_tokens_known_by_name_or_by_key(toy: dict[str, Any]) -> N
 def test_in_the_harmony_format_end_is_not_the_end(toy: dict[str, Any]) -> None:
     toy["tokenizer.ggml.tokens"] += ["<|end|>", "<|return|>", "<|call|>"]
     toy["tokenizer.ggml.token_type"] += [3, 3, 3]
-    assert Tokenizer.from_metadata(toy).stop_ids == {END, 266, 267}
+    assert GgufTokenizer.from_metadata(toy).stop_ids == {END, 266, 267}
 
 
 @pytest.mark.parametrize("token_id", [-1, 265, 10**12])
 def test_an_unknown_id_is_the_clients_fault(toy: dict[str, Any], token_id: int) -> None:
     with pytest.raises(BadRequest, match=str(token_id)) as caught:
-        Tokenizer.from_metadata(toy).decode([1, token_id])
+        GgufTokenizer.from_metadata(toy).decode([1, token_id])
     assert caught.value.param == "tokens"
 
 
 def test_half_a_surrogate_pair_is_the_clients_fault(toy: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="surrogate"):
-        Tokenizer.from_metadata(toy).encode("a\ud83d")
+        GgufTokenizer.from_metadata(toy).encode("a\ud83d")
 
 
 @pytest.mark.parametrize(
@@ -145,14 +146,14 @@ def test_half_a_surrogate_pair_is_the_clients_fault(toy: dict[str, Any]) -> None
 )
 def test_what_is_not_supported_is_named(toy: dict[str, Any], key: str, value: str, says: str) -> None:
     with pytest.raises(Unsupported, match=f"a.gguf.*{says}.*tokenizer.ggml.{key}"):
-        Tokenizer.from_metadata(toy | {f"tokenizer.ggml.{key}": value}, "a.gguf")
+        GgufTokenizer.from_metadata(toy | {f"tokenizer.ggml.{key}": value}, "a.gguf")
 
 
 @pytest.mark.parametrize("key", ["model", "tokens", "merges"])
 def test_a_missing_key_is_named(toy: dict[str, Any], key: str) -> None:
     del toy[f"tokenizer.ggml.{key}"]
     with pytest.raises(BadFile, match=f"^a.gguf: .*tokenizer.ggml.{key}"):
-        Tokenizer.from_metadata(toy, "a.gguf")
+        GgufTokenizer.from_metadata(toy, "a.gguf")
 
 
 @pytest.mark.parametrize(
@@ -171,4 +172,4 @@ def test_a_missing_key_is_named(toy: dict[str, Any], key: str) -> None:
 )
 def test_a_wrong_value_is_named(toy: dict[str, Any], key: str, value: Any) -> None:
     with pytest.raises(BadFile, match=f"^a.gguf: .*tokenizer.ggml.{key}"):
-        Tokenizer.from_metadata(toy | {f"tokenizer.ggml.{key}": value}, "a.gguf")
+        GgufTokenizer.from_metadata(toy | {f"tokenizer.ggml.{key}": value}, "a.gguf")

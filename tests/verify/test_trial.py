@@ -4,18 +4,24 @@ import pytest
 
 from parkway.config import EngineSettings
 from parkway.runner.load import load_model
-from parkway.verify.configurations import covering
+from parkway.verify.configurations import AXES, covering
+from parkway.verify.engines import engines_on
 from parkway.verify.traffic import SIZES, Cast
 from parkway.verify.trial import Trial, answers_alone, attempt
 from tests.checkpoints import tiny_llama
 
+SIZE = SIZES["cpu"]["quick"]
+
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory: pytest.TempPathFactory) -> list[Trial]:
-    model = load_model(tiny_llama(tmp_path_factory.mktemp("tiny") / "q8_0.gguf", types=("Q8_0",)), EngineSettings())
-    cast = Cast.drawn(SIZES["quick"], model.vocab_size, seed=0)
-    alone = dict(answers_alone(model, cast.chats))
-    return [attempt(model, occasion, alone) for occasion in cast.occasions(covering(0))]
+    settings = EngineSettings(device="cpu")
+    model = load_model(tiny_llama(tmp_path_factory.mktemp("tiny") / "q8_0.gguf", types=("Q8_0",)), settings)
+    cast = Cast.drawn(SIZE, model.vocab_size, seed=0)
+    occasions = cast.occasions(covering(AXES["cpu"], 0))
+    engines = engines_on("cpu", model, settings, cast.chats, occasions)
+    alone = dict(answers_alone(engines, cast.chats))
+    return [attempt(engines, occasion, alone) for occasion in occasions]
 
 
 def test_chats_are_replayed_where_they_should_be(trials: list[Trial]) -> None:
@@ -25,6 +31,6 @@ def test_chats_are_replayed_where_they_should_be(trials: list[Trial]) -> None:
 
 def test_everybody_is_compared(trials: list[Trial]) -> None:
     for trial in trials:
-        assert trial.chats == 1 + trial.configuration.neighbours
-        assert trial.compared_steps >= SIZES["quick"].subject_answer + 3 * trial.configuration.neighbours
+        assert trial.chats == 1 + trial.configuration.beside
+        assert trial.compared_steps >= SIZE.subject_answer + 3 * trial.configuration.beside
         assert not trial.differences

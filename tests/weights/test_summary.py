@@ -14,13 +14,17 @@ from parkway.weights.summary import TypeTotal, facts, template_name, type_totals
 
 class File:
     path = Path("model.gguf")
+    name = identity = "model"
 
     def __init__(self, **values: Any) -> None:
-        self.values = values
+        self.metadata = self.values = values
         self.tensors: Mapping[str, RawTensor] = {}
 
     def value(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
+
+    def spelled(self, key: str) -> str:
+        return key
 
 
 def tensor(name: str, kind: GGMLQuantizationType, rows: int, row_bytes: int) -> RawTensor:

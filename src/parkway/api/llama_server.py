@@ -57,7 +57,8 @@ async def props(request: HttpRequest) -> Response:
             "model": serving.model_name,
             "n_ctx": facts.n_ctx,
             "total_slots": facts.slots,
-            "exact_concurrency": True,
+            "exact_concurrency": facts.exact,
+            "bit_check": facts.bit_check,
             "fingerprint": facts.fingerprint,
         }
     )

@@ -18,7 +18,6 @@ from parkway.engine.door import Door
 from parkway.engine.process_door import ProcessDoor
 from parkway.errors import BadSetting
 from parkway.text import ModelText
-from parkway.weights.gguf import read_metadata
 
 _KEEP_ALIVE_SECONDS = 65
 """Longer than clients keep idle connections (5 to 60 s), so that none is closed under a request."""
@@ -65,7 +64,7 @@ async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, Mod
     """Both halves at the same time; if one fails, the other is put away."""
     starting = asyncio.create_task(ProcessDoor.start(path, settings))
     try:
-        text = await asyncio.to_thread(_load_text, path)
+        text = await asyncio.to_thread(ModelText.from_path, path)
     except BaseException:
         starting.cancel()
         for door in await asyncio.gather(starting, return_exceptions=True):
@@ -73,10 +72,6 @@ async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, Mod
                 door.close()
         raise
     return await starting, text
-
-
-def _load_text(path: Path) -> ModelText:
-    return ModelText.from_metadata(read_metadata(path), path.stem, path)
 
 
 class Server(uvicorn.Server):
@@ -109,7 +104,8 @@ class Server(uvicorn.Server):
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            _say(f"serving {self._serving.model_name} at {url}")
+            exact = "" if self._serving.door.facts.exact else " (exact_concurrency: false)"
+            _say(f"serving {self._serving.model_name}{exact} at {url}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._signalled:

@@ -41,6 +41,15 @@ class Rope:
         return np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """RMS norms of every head of q and k before they are turned (Qwen3); a weight of head_dim values for each."""
+
+    q: Any
+    k: Any
+    epsilon: float
+
+
 class Operations(Protocol):
     """What a model file may call. Row r of every result depends on row r of the arguments alone (and, in attention,
     on the chat's own earlier tokens)."""
@@ -51,8 +60,8 @@ class Operations(Protocol):
     def rms_norm(self, x: Any, weight: Any, epsilon: float) -> Any:
         """x / sqrt(mean(x²) + epsilon) * weight."""
 
-    def linear(self, x: Any, *weights: Any) -> tuple[Any, ...]:
-        """x Wᵀ for each W [outputs, inputs]; several at once share the reading of x."""
+    def linear(self, x: Any, weights: Any) -> tuple[Any, ...]:
+        """x Wᵀ (+ bias, where a weight has one) for each W [outputs, inputs] of matrices that were packed together."""
 
     def linear_add(self, x: Any, weight: Any, residual: Any) -> Any:
         """residual + x Wᵀ."""
@@ -60,11 +69,15 @@ class Operations(Protocol):
     def gated(self, x: Any, gate: Any, up: Any) -> Any:
         """silu(x Gᵀ) * (x Uᵀ)."""
 
-    def rope_and_write(self, q: Any, k: Any, v: Any, layer: int) -> Any:
-        """Turns q and k by position, writes k and v of `layer` to the chat's pages, returns the turned q."""
+    def rope_and_write(self, q: Any, k: Any, v: Any, layer: int, norms: HeadNorms | None = None) -> Any:
+        """Norms (if there are norms) and turns q and k by position, writes k and v of `layer` to the chat's pages,
+        returns the turned q."""
 
     def attention(self, q: Any, layer: int) -> Any:
         """softmax(q·k / sqrt(head_dim)) v over the chat's positions up to the row's own."""
 
     def take(self, x: Any) -> Any:
         """Only the rows whose logits somebody wants."""
+
+    def logits(self, x: Any, head: Any) -> Any:
+        """x Wᵀ in fp32: what tokens are chosen from."""

@@ -7,9 +7,9 @@ from gguf.quants import dequantize
 
 from parkway.errors import Unsupported
 
-QUANTISED = ("Q4_0", "Q4_1", "Q8_0")
-"""Types that are multiplied as integers with int8 activations; the others (F16, F32) always with float ones."""
-SUPPORTED = (*QUANTISED, "F16", "F32")
+QUANTISED = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
+"""Types that the CPU multiplies as integers with int8 activations; the others always with float ones."""
+SUPPORTED = (*QUANTISED, "F16", "BF16", "F32")
 
 
 def check_type(name: str, type_name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from parkway.backends import KvShape, Rope
+from parkway.backends import HeadNorms, KvShape, Rope
 from parkway.backends.quant import QUANTISED, decode
 from parkway.plan.step import PAGE_TOKENS
 
@@ -21,10 +21,11 @@ GROUP = 32
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMatrix:
-    """A decoded matrix, float64 [outputs, inputs], and the type that it had in the file."""
+    """A decoded matrix, float64 [outputs, inputs], the type that it had in the file, and a bias of `outputs` values."""
 
     type: str
     values: Floats
+    bias: Floats
 
 
 class Tensor(Protocol):
@@ -43,11 +44,15 @@ class Tensor(Protocol):
 class ReferencePack:
     """Takes a file's tensors in by decoding them."""
 
-    def matrix(self, tensor: Tensor) -> ReferenceMatrix:
-        return ReferenceMatrix(tensor.type.name, self._values(tensor).reshape(tensor.shape))
+    def matrix(self, tensor: Tensor, bias: Tensor | None = None) -> ReferenceMatrix:
+        added = np.zeros(tensor.shape[0]) if bias is None else self.vector(bias)
+        return ReferenceMatrix(tensor.type.name, self._values(tensor).reshape(tensor.shape), added)
 
     def vector(self, tensor: Tensor) -> Floats:
         return self._values(tensor).reshape(-1)
+
+    def together(self, *matrices: ReferenceMatrix) -> tuple[ReferenceMatrix, ...]:
+        return matrices
 
     def _values(self, tensor: Tensor) -> Floats:
         return decode(tensor.name, tensor.type.name, tensor.raw).astype(np.float64)
@@ -82,26 +87,30 @@ class ReferenceOps:
         return np.take(table.values, self.step.tokens, axis=0)
 
     def rms_norm(self, x: Floats, weight: Floats, epsilon: float) -> Floats:
-        normed: Floats = x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + epsilon) * weight
+        normed: Floats = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + epsilon) * weight
         return normed
 
-    def linear(self, x: Floats, *weights: ReferenceMatrix) -> tuple[Floats, ...]:
-        return tuple(self._seen_by(weight, x) @ weight.values.T for weight in weights)
+    def linear(self, x: Floats, weights: Sequence[ReferenceMatrix]) -> tuple[Floats, ...]:
+        return tuple(self._seen_by(weight, x) @ weight.values.T + weight.bias for weight in weights)
 
     def linear_add(self, x: Floats, weight: ReferenceMatrix, residual: Floats) -> Floats:
-        return residual + self.linear(x, weight)[0]
+        return residual + self.linear(x, [weight])[0]
 
     def gated(self, x: Floats, gate: ReferenceMatrix, up: ReferenceMatrix) -> Floats:
-        opened, values = self.linear(x, gate, up)
+        opened, values = self.linear(x, [gate, up])
         gated: Floats = opened / (1 + np.exp(-opened)) * values
         return gated
 
-    def rope_and_write(self, q: Floats, k: Floats, v: Floats, layer: int) -> Floats:
-        keys = self._turned(self._by_head(k))
+    def rope_and_write(self, q: Floats, k: Floats, v: Floats, layer: int, norms: HeadNorms | None = None) -> Floats:
+        queries, keys = self._by_head(q), self._by_head(k)
+        if norms:
+            queries = self.rms_norm(queries, norms.q, norms.epsilon)
+            keys = self.rms_norm(keys, norms.k, norms.epsilon)
+        keys = self._turned(keys)
         for r, (keys_of_row, values_of_row) in enumerate(zip(keys, self._by_head(v), strict=True)):
             page, at = self._place(r, self.step.positions[r])
             page[layer, :, at] = keys_of_row, values_of_row
-        return self._turned(self._by_head(q)).reshape(q.shape)
+        return self._turned(queries).reshape(q.shape)
 
     def attention(self, q: Floats, layer: int) -> Floats:
         rows = [self._attend(r, queries, layer) for r, queries in enumerate(self._by_head(q))]
@@ -109,6 +118,9 @@ class ReferenceOps:
 
     def take(self, x: Floats) -> Floats:
         return np.take(x, self.step.logit_rows, axis=0)
+
+    def logits(self, x: Floats, head: ReferenceMatrix) -> Floats:
+        return self.linear(x, [head])[0]
 
     def _seen_by(self, weight: ReferenceMatrix, x: Floats) -> Floats:
         return int8_rounded(x) if self.activations == "int8" and weight.type in QUANTISED else x

@@ -5,7 +5,7 @@ import os
 import random
 from time import perf_counter
 
-from parkway.bench.figures import ANSWER_TOKENS, MOST_STREAMS, PROMPT_TOKENS, Timed
+from parkway.bench.figures import ANSWER_TOKENS, PROMPT_TOKENS, SPARE_TOKENS, Timed
 from parkway.engine.engine import Engine
 from parkway.request import Request, SamplingParams
 
@@ -36,8 +36,7 @@ class EngineSubject:
             return
         self._leave()
         for _ in range(streams):
-            # The first streams decode while the last still prefill.
-            self._given[self._arrive(PROMPT_TOKENS, ANSWER_TOKENS + MOST_STREAMS)] = 0
+            self._given[self._arrive(PROMPT_TOKENS, ANSWER_TOKENS + SPARE_TOKENS)] = 0
         while not all(self._given.values()):
             self._step()
 
@@ -49,7 +48,7 @@ class EngineSubject:
 
     @property
     def _left(self) -> int:
-        return ANSWER_TOKENS + MOST_STREAMS - 1 - max(self._given.values())
+        return ANSWER_TOKENS + SPARE_TOKENS - 1 - max(self._given.values())
 
     def _step(self) -> int:
         """One step of the streams; returns how many tokens it gave."""

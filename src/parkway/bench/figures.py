@@ -10,7 +10,8 @@ from parkway.bench.windows import Median, Watch, Window, median
 
 PROMPT_TOKENS, ANSWER_TOKENS = 100, 256
 """Of every stream of a decode figure."""
-MOST_STREAMS = 16
+SPARE_TOKENS = 16
+"""Answer tokens beyond those: the first streams decode while the last still prefill."""
 
 
 class Timed(NamedTuple):
@@ -58,6 +59,10 @@ FIGURES = (
     Figure("decode", 4),
     Figure("decode", 16),
 )
+"""Of every device."""
+
+GPU_FIGURES = (*FIGURES, Figure("prefill", 4096), Figure("decode", 64))
+"""Of a GPU, which more rows keep busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,10 @@ class Stream:
         head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         self._socket.sendall(head.encode() + content)
 
+    def fileno(self) -> int:
+        """The socket's descriptor, for a selector."""
+        return self._socket.fileno()
+
     def drain(self) -> None:
         """Takes what has come until now; never waits."""
         if self.ended:

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from parkway.errors import BadFile, BadRequest
 from parkway.text.chat_template import ChatTemplate
+from parkway.text.gguf_tokenizer import GgufTokenizer
+from parkway.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from parkway.text.stream_parser import TextStream
 from parkway.text.tokenizer import Tokenizer
+from parkway.weights import open_checkpoint
 
 __all__ = ["ChatTemplate", "ModelText", "TextStream", "Tokenizer"]
 
@@ -21,9 +25,16 @@ class ModelText:
     template: ChatTemplate | None
 
     @classmethod
+    def from_path(cls, path: Path) -> "ModelText":
+        """Of a model file or folder. Raises BadFile or Unsupported."""
+        checkpoint = open_checkpoint(path)
+        return cls.from_metadata(checkpoint.metadata, checkpoint.name, path)
+
+    @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], name: str, path: object = "model file") -> "ModelText":
         """Raises BadFile or Unsupported, naming what and where (`path`)."""
-        tokenizer = Tokenizer.from_metadata(metadata, path)
+        kind = HuggingFaceTokenizer if "tokenizer.huggingface.json" in metadata else GgufTokenizer
+        tokenizer: Tokenizer = kind.from_metadata(metadata, path)
         source = metadata.get("tokenizer.chat_template", "")
         if not isinstance(source, str):
             raise BadFile(path, f"tokenizer.chat_template must be str, not {type(source).__name__}")

@@ -2,38 +2,49 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from parkway.config import EngineSettings
-from parkway.runner.load import Model, load_model
+from parkway.runner.load import Model, chosen_device, load_model
 from parkway.verify import report
-from parkway.verify.configurations import covering, sample
-from parkway.verify.traffic import SIZES, Cast
+from parkway.verify.configurations import AXES, Device, covering, sample
+from parkway.verify.engines import engines_on
+from parkway.verify.traffic import SIZES, Cast, Mode
 from parkway.verify.trial import Trial, answers_alone, attempt
 
 T = TypeVar("T")
 
 
-def run(path: Path, mode: Literal["quick", "full"], seed: int) -> int:
-    """Compares every chat of every configuration with its answer alone; 1 if one bit differs. Raises StartError."""
+def run(path: Path, mode: Mode, seed: int, settings: EngineSettings | None = None) -> int:
+    """Compares every chat of every configuration with its answer alone; 1 if one bit differs. Raises StartError.
+
+    `settings` say which device and kernels; slots, pages and chunks are the configurations'.
+    """
     began = time.perf_counter()
-    model = load_model(path, EngineSettings())
-    trials = _trials(model, Cast.drawn(SIZES[mode], model.vocab_size, seed))
-    told = report.summary(trials, mode, seed, time.perf_counter() - began, model.fingerprint)
-    Console().print(report.tables(trials))
-    print(*report.differences(trials), report.line(told), sep="\n")
+    settings = settings or EngineSettings()
+    device = chosen_device(settings)
+    axes = AXES[device]
+    model = load_model(path, replace(settings, device=device))
+    trials = _trials(model, Cast.drawn(SIZES[device][mode], model.vocab_size, seed), device, settings)
+    seconds = time.perf_counter() - began
+    told = report.summary(trials, device=device, mode=mode, seed=seed, seconds=seconds, fingerprint=model.fingerprint)
+    Console().print(report.tables(trials, axes))
+    print(*report.differences(trials, axes), report.line(told), sep="\n")
     return 1 if told.differing else 0
 
 
-def _trials(model: Model, cast: Cast) -> list[Trial]:
-    occasions = cast.occasions([*covering(cast.seed), *sample(cast.seed, cast.size.sample)])
+def _trials(model: Model, cast: Cast, device: Device, settings: EngineSettings) -> list[Trial]:
+    axes = AXES[device]
+    occasions = cast.occasions([*covering(axes, cast.seed), *sample(axes, cast.seed, cast.size.sample)])
+    engines = engines_on(device, model, settings, cast.chats, occasions)
     with _progress() as progress:
-        alone = dict(_shown(progress, "alone", answers_alone(model, cast.chats), len(cast.chats)))
-        attempts = (attempt(model, occasion, alone) for occasion in occasions)
+        alone = dict(_shown(progress, "alone", answers_alone(engines, cast.chats), len(cast.chats)))
+        attempts = (attempt(engines, occasion, alone) for occasion in occasions)
         return list(_shown(progress, "together", attempts, len(occasions)))
 
 

@@ -8,18 +8,20 @@ from rich.console import Group
 from rich.table import Table
 
 from parkway.machine import machine, versions
-from parkway.verify.configurations import AXES, shown
+from parkway.verify.configurations import Axes, Device, shown
 from parkway.verify.trial import Trial
 
 MOST_DIFFERENCES = 10
 """Most configurations whose first difference is told; the counts are of all."""
 
+_PACKAGES: dict[Device, tuple[str, ...]] = {"cpu": (), "cuda": ("torch", "triton")}
 _COUNTS = ("chats", "steps", "replays", "differ")
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON line. `differing` counts chats, once for each configuration in which they differ."""
 
+    device: str
     mode: str
     seed: int
     configurations: int
@@ -33,9 +35,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
-def summary(trials: list[Trial], mode: str, seed: int, seconds: float, fingerprint: str) -> Summary:
+def summary(trials: list[Trial], *, device: Device, mode: str, seed: int, seconds: float, fingerprint: str) -> Summary:
     chats, compared_steps, given_back, differing = _counts(trials)
     return Summary(
+        device=device,
         mode=mode,
         seed=seed,
         configurations=len(trials),
@@ -45,21 +48,21 @@ def summary(trials: list[Trial], mode: str, seed: int, seconds: float, fingerpri
         differing=differing,
         seconds=round(seconds, 1),
         machine=machine(),
-        versions=versions(),
+        versions=versions(*_PACKAGES[device]),
         fingerprint=fingerprint,
     )
 
 
-def tables(trials: list[Trial]) -> Group:
+def tables(trials: list[Trial], axes: Axes) -> Group:
     """Every configuration with its counts, and the counts by axis value."""
-    return Group(_by_configuration(trials), _by_value(trials))
+    return Group(_by_configuration(trials, axes), _by_value(trials, axes))
 
 
-def differences(trials: list[Trial]) -> Iterator[str]:
+def differences(trials: list[Trial], axes: Axes) -> Iterator[str]:
     """Where an answer first left the right one, for each configuration with one that did."""
     differing = [(number, trial) for number, trial in enumerate(trials, start=1) if trial.differences]
     for number, trial in differing[:MOST_DIFFERENCES]:
-        values = ", ".join(f"{axis} {shown(value)}" for axis, value in trial.configuration.values)
+        values = ", ".join(f"{axis} {shown(trial.configuration.values[axis])}" for axis in axes.varied)
         chat, difference = trial.differences[0]
         yield f"Configuration {number} ({values}): the {chat} differs"
         yield f"  first at {difference.where}"
@@ -69,18 +72,18 @@ def differences(trials: list[Trial]) -> Iterator[str]:
         yield f"… and {len(differing) - MOST_DIFFERENCES} more configurations"
 
 
-def _by_configuration(trials: list[Trial]) -> Table:
-    table = _table("Configurations", "", *AXES)
+def _by_configuration(trials: list[Trial], axes: Axes) -> Table:
+    table = _table("Configurations", "", *axes.varied)
     for number, trial in enumerate(trials, start=1):
-        _add(table, [number, *(value for _, value in trial.configuration.values)], [trial])
+        _add(table, [number, *(trial.configuration.values[axis] for axis in axes.varied)], [trial])
     return table
 
 
-def _by_value(trials: list[Trial]) -> Table:
+def _by_value(trials: list[Trial], axes: Axes) -> Table:
     table = _table("By value", "axis", "value", "configurations")
-    for axis, values in AXES.items():
+    for axis, values in axes.varied.items():
         for value in values:
-            there = [trial for trial in trials if (axis, value) in trial.configuration.values]
+            there = [trial for trial in trials if trial.configuration.values[axis] == value]
             _add(table, [axis, value, len(there)], there)
         table.add_section()
     return table

@@ -1,36 +1,83 @@
 """Who is there: the chats of a verification, and when each arrives in one configuration. Knows no engine."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from typing import Literal
 
 from msgspec import structs
 
 from parkway.plan.pages import pages_for
+from parkway.plan.step import PAGE_TOKENS
 from parkway.request import Request, SamplingParams
-from parkway.verify.configurations import Configuration, Sampling
+from parkway.verify.configurations import Configuration, Device, Sampling
+
+Mode = Literal["quick", "full"]
 
 TOP_LOGPROBS = 3
-MOST_NEIGHBOURS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """So many chats for beside a subject, and what their lengths in tokens are drawn from."""
+
+    chats: int
+    prompts: Sequence[int]
+    answers: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is computed. Subjects end their prompts just before, at and just after edges of pages and splits."""
+    """How much is computed. Subjects end their prompts just before, at and just after edges of pages and splits.
+
+    Where a step computes one token of a prompt, a subject's has `longest_by_ones` at most. There, and where many wait
+    for a slot, the first crowd is beside it, else the last.
+    """
 
     subject_prompts: tuple[int, ...]
     subject_answer: int
-    neighbour_prompts: range
-    neighbour_answers: range
+    crowds: tuple[Crowd, ...]
+    longest_by_ones: int
     give_back_every: int
     sample: int
 
 
-SIZES = {
-    "quick": Size((5, 65, 130), 12, range(1, 17), range(3, 9), give_back_every=5, sample=4),
-    "full": Size((5, 63, 64, 65, 130, 300), 32, range(1, 120), range(8, 33), give_back_every=7, sample=60),
+_CPU_SIZES: dict[Mode, Size] = {
+    "quick": Size(
+        (5, 65, 130), 12, (Crowd(15, range(1, 17), range(3, 9)),), longest_by_ones=130, give_back_every=5, sample=4
+    ),
+    "full": Size(
+        (5, 63, 64, 65, 130, 300),
+        32,
+        (Crowd(15, range(1, 120), range(8, 33)),),
+        longest_by_ones=300,
+        give_back_every=7,
+        sample=60,
+    ),
 }
+_GPU_SIZES: dict[Mode, Size] = {
+    "quick": Size(
+        (5, 65, 257),
+        8,
+        (Crowd(63, range(1, 9), range(2, 5)), Crowd(63, range(1, 41), range(6, 11))),
+        longest_by_ones=65,
+        give_back_every=5,
+        sample=4,
+    ),
+    "full": Size(
+        (5, 63, 64, 65, 130, 255, 256, 257, 513, 1025),
+        20,
+        (
+            Crowd(63, range(1, 17), range(3, 9)),
+            Crowd(63, (*range(1, 120), *range(250, 520, 9)), range(12, 25)),
+        ),
+        longest_by_ones=257,
+        give_back_every=7,
+        sample=40,
+    ),
+}
+SIZES: dict[Device, dict[Mode, Size]] = {"cpu": _CPU_SIZES, "cuda": _GPU_SIZES}
 
 _GREEDY = SamplingParams(temperature=0)
 _SAMPLED = (
@@ -72,79 +119,100 @@ class Visit:
 class Occasion:
     """A configuration with its visits in order of arrival: some before the subject, some while it is answered.
 
-    Chats that are never replayed have all the `pages` that they can use; the others may have to share a few.
+    Chats that are never replayed have all the `pages` that they can use; the others may have to share a few. A step
+    has `step_rows`: room for one whole chunk beside decoding chats, or for everything at once.
     """
 
     configuration: Configuration
     visits: list[Visit]
     pages: int
+    step_rows: int
     give_back_every: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """All chats of a verification: subjects by sampling, and those that may be beside them."""
+    """All chats of a verification: subjects by sampling, and the crowds that may be beside them."""
 
     size: Size
     seed: int
     subjects: dict[Sampling, list[Chat]]
-    neighbours: list[Chat]
+    crowds: list[list[Chat]]
 
     @classmethod
     def drawn(cls, size: Size, vocab_size: int, seed: int) -> "Cast":
         """Prompts of random tokens and sampling parameters, the same for the same seed."""
-        draw = _Draw(size, vocab_size, random.Random(f"{seed} cast"))
+        draw = _Draw(vocab_size, random.Random(f"{seed} cast"))
         prompts = [draw.prompt(length) for length in size.subject_prompts]
         subjects: dict[Sampling, list[Chat]] = {
             "greedy": [draw.chat(prompt, size.subject_answer, "greedy") for prompt in prompts],
             "sampled": [draw.chat(prompt, size.subject_answer, "sampled") for prompt in prompts],
         }
-        kinds: tuple[Sampling, Sampling] = ("greedy", "sampled")
-        neighbours = [draw.neighbour(kinds[index % 2]) for index in range(MOST_NEIGHBOURS)]
-        return cls(size, seed, subjects, neighbours)
+        return cls(size, seed, subjects, [draw.crowd(crowd) for crowd in size.crowds])
 
     @property
     def chats(self) -> list[Chat]:
-        return [*self.subjects["greedy"], *self.subjects["sampled"], *self.neighbours]
+        return [chat for chats in (*self.subjects.values(), *self.crowds) for chat in chats]
 
     def occasions(self, configurations: Iterable[Configuration]) -> list["Occasion"]:
         """One for each configuration, the subjects of its kind of sampling in turn."""
         in_turn = {sampling: cycle(chats) for sampling, chats in self.subjects.items()}
+        by_ones = {sampling: cycle(filter(self._fits_ones, chats)) for sampling, chats in self.subjects.items()}
         return [
-            self._occasion(each, next(in_turn[each.sampling]), random.Random(f"{self.seed} occasion {index}"))
+            self._occasion(
+                each,
+                next((by_ones if each.chunk == 1 else in_turn)[each.sampling]),
+                random.Random(f"{self.seed} occasion {index}"),
+            )
             for index, each in enumerate(configurations)
         ]
 
+    def _fits_ones(self, chat: Chat) -> bool:
+        return len(chat.prompt) <= self.size.longest_by_ones
+
     def _occasion(self, configuration: Configuration, subject: Chat, rng: random.Random) -> "Occasion":
-        first = Visit(rng.randrange(4), subject)
-        last_step = first.step + self.size.subject_answer
-        beside = rng.sample(self.neighbours, configuration.neighbours)
-        visits = [first, *(Visit(rng.randrange(last_step), chat) for chat in beside)]
-        pages = sorted((visit.chat.pages for visit in visits), reverse=True)[: configuration.slots]
+        visits = self._visits(configuration, subject, rng)
+        pages = [visit.chat.pages for visit in visits]
+        enough = sum(sorted(pages, reverse=True)[: configuration.slots])
         often = configuration.replayed == "often"
+        chunk = rng.choice((configuration.chunk, None)) or sum(pages) * PAGE_TOKENS
         return Occasion(
             configuration,
-            sorted(visits, key=lambda visit: visit.step),
-            pages=rng.randint(max(pages), sum(pages)) if often else sum(pages),
+            visits,
+            pages=rng.choice((rng.randint(max(pages), enough), enough)) if often else enough,
+            step_rows=configuration.slots + chunk,
             give_back_every=self.size.give_back_every if often else 0,
         )
+
+    def _visits(self, configuration: Configuration, subject: Chat, rng: random.Random) -> list[Visit]:
+        """The subject and those beside it: all at once, so that steps get wide, or spread over the subject's stay."""
+        by_ones = configuration.chunk == 1
+        step = rng.randrange(4)
+        stay = (len(subject.prompt) if by_ones else 1) + self.size.subject_answer
+        hurried = by_ones or configuration.beside > 4 * configuration.slots
+        beside = rng.sample(self.crowds[0 if hurried else -1], configuration.beside)
+        steps = rng.choice((range(step, step + 1), range(step + stay)))
+        visits = [Visit(step, subject), *(Visit(rng.choice(steps), chat) for chat in beside)]
+        rng.shuffle(visits)
+        return sorted(visits, key=lambda visit: visit.step)
 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    size: Size
     vocab_size: int
     rng: random.Random
 
     def prompt(self, length: int) -> tuple[int, ...]:
         return tuple(self.rng.randrange(self.vocab_size) for _ in range(length))
 
-    def neighbour(self, sampling: Sampling) -> Chat:
-        """About every third is also scored: its prompt's log-probabilities are asked for."""
-        prompt = self.prompt(self.rng.choice(self.size.neighbour_prompts))
-        return self.chat(
-            prompt, self.rng.choice(self.size.neighbour_answers), sampling, self.rng.choice((None, None, 1))
-        )
+    def crowd(self, crowd: Crowd) -> list[Chat]:
+        """Greedy and sampled chats in turns. About every third also wants its prompt's log-probabilities."""
+        kinds: cycle[Sampling] = cycle(("greedy", "sampled"))
+        return [self._neighbour(crowd, next(kinds)) for _ in range(crowd.chats)]
+
+    def _neighbour(self, crowd: Crowd, sampling: Sampling) -> Chat:
+        prompt = self.prompt(self.rng.choice(crowd.prompts))
+        return self.chat(prompt, self.rng.choice(crowd.answers), sampling, self.rng.choice((None, None, 1)))
 
     def chat(
         self, prompt: tuple[int, ...], answer_tokens: int, sampling: Sampling, prompt_logprobs: int | None = None

@@ -1,6 +1,6 @@
 """What a model file is to the rest of Parkway: values by key and tensors by name, whatever the format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType
 
+from parkway.fingerprint import fingerprint
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class RawTensor:
-    """A tensor as it lies in the file. `shape` is outermost first; `raw` is its bytes, uint8 [rows, row_bytes]."""
+    """A tensor as it lies in the file, and its name there. `shape` is outermost first; `raw` is its bytes, uint8
+    [rows, row_bytes], not to be written to."""
 
     name: str
     shape: tuple[int, ...]
@@ -20,11 +23,38 @@ class RawTensor:
     raw: npt.NDArray[np.uint8]
 
 
+def identity_of(tensors: Iterable[RawTensor]) -> str:
+    """Each tensor's name, type and shape, and its first and last row: reading all would cost the start seconds."""
+    return fingerprint(
+        *(
+            f"{tensor.name} {tensor.type.name} {tensor.shape} {tensor.raw[[0, -1]].tobytes().hex()}"
+            for tensor in tensors
+        )
+    )
+
+
 class Checkpoint(Protocol):
+    """Keys and names of tensors are GGUF's, whatever the format."""
+
     @property
     def path(self) -> Path: ...
 
     @property
+    def name(self) -> str:
+        """What the model is called where nobody gives it another name."""
+
+    @property
+    def identity(self) -> str:
+        """Names the weights, without a look at all of them."""
+
+    @property
     def tensors(self) -> Mapping[str, RawTensor]: ...
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Everything that the text side needs, by key."""
+
     def value(self, key: str, default: Any = None) -> Any: ...
+
+    def spelled(self, key: str) -> str:
+        """How the file itself calls a key or a tensor: what a person looks for."""

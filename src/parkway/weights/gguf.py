@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType
 
 from parkway.errors import BadFile
-from parkway.weights.checkpoint import RawTensor
+from parkway.weights.checkpoint import RawTensor, identity_of
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -42,14 +42,20 @@ class GgufFile:
         except (ValueError, IndexError) as error:
             raise BadFile(self.path, f"metadata key {key} is corrupt: {error}") from error
 
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self.tensors.values())
+
     @cached_property
     def metadata(self) -> dict[str, Any]:
         return {key: self.value(key) for key in self._reader.fields}
 
-
-def read_metadata(path: Path) -> dict[str, Any]:
-    """All metadata of a GGUF file, without keeping the file open. Raises BadFile."""
-    return GgufFile(path).metadata
+    def spelled(self, key: str) -> str:
+        return key
 
 
 def _check_head(path: Path) -> None:

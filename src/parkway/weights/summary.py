@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gguf import GGML_QUANT_SIZES
+
 from parkway.weights.checkpoint import Checkpoint, RawTensor
 
 _TEMPLATE_MARKS = (
@@ -53,7 +55,7 @@ def type_totals(tensors: Iterable[RawTensor]) -> list[TypeTotal]:
     for tensor in tensors:
         by_type[tensor.type.name].append(tensor)
     totals = [
-        TypeTotal(name, len(same), sum(math.prod(t.shape) for t in same), sum(t.raw.nbytes for t in same))
+        TypeTotal(name, len(same), sum(math.prod(t.shape) for t in same), sum(map(_bytes, same)))
         for name, same in by_type.items()
     ]
     return sorted(totals, key=lambda total: (-total.total_bytes, total.type))
@@ -64,15 +66,20 @@ def template_name(source: str) -> str:
     return next((name for mark, name in _TEMPLATE_MARKS if mark in source), "own")
 
 
+def _bytes(tensor: RawTensor) -> int:
+    block, block_bytes = GGML_QUANT_SIZES[tensor.type]
+    return math.prod(tensor.shape) // block * block_bytes
+
+
 def _vocabulary(file: Checkpoint) -> int | None:
     tokens = file.value("tokenizer.ggml.tokens")
-    return None if tokens is None else len(tokens)
+    return file.value(f"{file.value('general.architecture')}.vocab_size") if tokens is None else len(tokens)
 
 
 def _tokenizer(file: Checkpoint) -> str:
     model = file.value("tokenizer.ggml.model")
     if model is None:
-        return "no"
+        return "no" if file.value("tokenizer.huggingface.json") is None else "tokenizer.json"
     splitter = file.value("tokenizer.ggml.pre")
     return model if splitter is None else f"{model}, pre-tokenizer {splitter}"
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define PK_ABI_VERSION 3
+#define PK_ABI_VERSION 4
 #define PK_MAX_TOP 20
 
 // Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in
@@ -65,6 +65,7 @@ typedef struct pk_segment {
     int64_t group_bytes;
     float *out;
     int64_t out_stride;
+    const float *bias;         // [groups * 16], or null
     const float *residual;     // same shape and stride as out, or null
 } pk_segment;
 

@@ -1,7 +1,6 @@
 """Loads the C++ library, building it first where it has to. abi.h has the twin of every struct here."""
 
 import ctypes as C
-import os
 import subprocess
 import sys
 from functools import cache
@@ -12,8 +11,9 @@ import numpy.typing as npt
 
 from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
+from parkway.machine import cache_folder
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 MAX_TOP = 20
 ALIGNMENT_BYTES = 64
 ROW_TILE = 16
@@ -60,6 +60,7 @@ class Segment(C.Structure):
         ("group_bytes", C.c_int64),
         ("out", C.c_void_p),
         ("out_stride", C.c_int64),
+        ("bias", C.c_void_p),
         ("residual", C.c_void_p),
     ]
 
@@ -120,8 +121,7 @@ def library() -> C.CDLL:
 
 
 def _built() -> Path:
-    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache_home / "parkway" / "kernels" / build.source_hash()
+    folder = cache_folder() / "kernels" / build.source_hash()
     if (folder / build.LIBRARY).exists():
         return folder / build.LIBRARY
     print("parkway: compiling the CPU kernels for this machine, once; it takes about a minute", file=sys.stderr)

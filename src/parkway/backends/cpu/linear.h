@@ -76,6 +76,7 @@ INLINE int64_t rows_of(const pk_step *step, const pk_instr *in) {
 
 INLINE void run_group(const pk_segment &s, const pk_rows *x, int64_t rows, int64_t group, float *out, int64_t stride) {
     s.kernel(x, rows, s.weights + group * s.group_bytes, out, stride);
+    for (int64_t r = 0; s.bias && r < rows; r++) store(out + r * stride, add(load(out + r * stride), load(s.bias + group * 16)));
 }
 
 // p[0]: pk_rows. Items: the groups of 16 outputs of all segments, one segment after the other.

@@ -13,7 +13,10 @@ from parkway.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A packed matrix [rows, columns]; `stride` is rows rounded up to the group, the width of what it computes."""
+    """A packed matrix [rows, columns]; `stride` is rows rounded up to the group, the width of what it computes.
+
+    `bias`: what is added to each output, float32 [stride].
+    """
 
     type: str
     rows: int
@@ -21,6 +24,7 @@ class Matrix:
     memory: "WeightMemory"
     address: int
     size_bytes: int
+    bias: npt.NDArray[np.float32] | None = None
 
     @property
     def groups(self) -> int:
@@ -60,11 +64,20 @@ def packed_bytes(name: str, type_name: str, rows: int, columns: int) -> int:
 
 
 def pack_matrix(
-    name: str, type_name: str, raw: npt.NDArray[np.uint8], columns: int, memory: WeightMemory | None = None
+    name: str,
+    type_name: str,
+    raw: npt.NDArray[np.uint8],
+    columns: int,
+    memory: WeightMemory | None = None,
+    bias: npt.NDArray[np.float32] | None = None,
 ) -> Matrix:
-    """Raw rows uint8 [rows, row_bytes] as the file has them → Matrix. Raises Unsupported naming the tensor."""
+    """Raw rows uint8 [rows, row_bytes] as the file has them, and a bias float32 [rows] → Matrix.
+
+    Raises Unsupported naming the tensor.
+    """
     size = packed_bytes(name, type_name, len(raw), columns)
     memory = memory or WeightMemory(aligned(size))
     address, source = memory.take(size), np.ascontiguousarray(raw)
     library().pk_pack(type_name.encode(), source.ctypes.data_as(C.c_void_p), len(raw), columns, address)
-    return Matrix(type_name, len(raw), columns, memory, address, size)
+    added = None if bias is None else np.pad(bias, (0, -len(raw) % 16))
+    return Matrix(type_name, len(raw), columns, memory, address, size, added)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from parkway.backends import KvShape, Rope
+from parkway.backends import HeadNorms, KvShape, Rope
 from parkway.backends.cpu.arena import Value, place
 from parkway.backends.cpu.library import (
     FIXED,
@@ -104,7 +104,7 @@ class Recorder:
         out.quantised_by_producer = True
         return self._record([x], [out], build)
 
-    def linear(self, x: Value, *weights: Matrix) -> tuple[Value, ...]:
+    def linear(self, x: Value, weights: tuple[Matrix, ...]) -> tuple[Value, ...]:
         outs = tuple(Value(weight.stride, x.on_logit_rows) for weight in weights)
         self._record_linear(x, list(zip(weights, outs, strict=True)), None)
         return outs
@@ -127,9 +127,10 @@ class Recorder:
 
         return self._record([x], [out], build)
 
-    def rope_and_write(self, q: Value, k: Value, v: Value, layer: int) -> Value:
+    def rope_and_write(self, q: Value, k: Value, v: Value, layer: int, norms: HeadNorms | None = None) -> Value:
         rope, layout = self.machine.rope, self._layout(layer)
         turns = self._rope_table()
+        self.kept.append(norms)
 
         def build() -> Instruction:
             made = self._instruction(f"rope_and_write_{self.machine.kv_type}", q, ROWS)
@@ -142,6 +143,8 @@ class Recorder:
                 self.machine.pool.address,
                 turns.ctypes.data,
             ]
+            if norms:
+                made.p[6:8], made.f[0] = [norms.q.ctypes.data, norms.k.ctypes.data], norms.epsilon
             return made
 
         self._record([q, k, v], [], build)
@@ -176,6 +179,9 @@ class Recorder:
             return made
 
         return self._record([x], [out], build)
+
+    def logits(self, x: Value, head: Matrix) -> Value:
+        return self.linear(x, (head,))[0]
 
     def sample(self, logits: Value, vocabulary: int) -> None:
         """Chooses a token of each logit row, as the batch's samples say."""
@@ -247,6 +253,7 @@ class Recorder:
             group_bytes=weight.group_bytes,
             out=out.address if out else None,
             out_stride=out.width if out else 0,
+            bias=weight.bias.ctypes.data if weight.bias is not None else None,
             residual=residual.address if residual else None,
         )
 

@@ -31,18 +31,22 @@ void quantise(const pk_step *step, const pk_instr *in, int64_t begin, int64_t en
     for (int64_t r = begin; r < end; r++) quantise_row(x, x->f + r * x->k, r, rows_of(step, in));
 }
 
+// x / sqrt(mean(x²) + epsilon) * weight; y may be x.
+INLINE void norm(const float *x, const float *weight, float epsilon, int64_t width, float *y) {
+    F squares = all(0.f);
+    for (int64_t i = 0; i < width; i += 16) squares = fma(load(x + i), load(x + i), squares);
+    F scale = all(1.f / sqrtf(sum(squares) / (float)width + epsilon));
+    for (int64_t i = 0; i < width; i += 16) store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
+}
+
 // p[0]: in [rows, n0]; p[1]: weight [n0]; p[2]: pk_rows out, f always, q where it is not null; f[0]: epsilon.
 void rms_norm(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const int64_t width = in->n[0];
     const float *weight = (const float *)in->p[1];
     const pk_rows *out = (const pk_rows *)in->p[2];
     for (int64_t r = begin; r < end; r++) {
-        const float *x = (const float *)in->p[0] + r * width;
         float *y = out->f + r * width;
-        F squares = all(0.f);
-        for (int64_t i = 0; i < width; i += 16) squares = fma(load(x + i), load(x + i), squares);
-        F scale = all(1.f / sqrtf(sum(squares) / (float)width + in->f[0]));
-        for (int64_t i = 0; i < width; i += 16) store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
+        norm((const float *)in->p[0] + r * width, weight, in->f[0], width, y);
         if (out->q) quantise_row(out, y, r, rows_of(step, in));
     }
 }
@@ -94,7 +98,8 @@ INLINE void rotate(float *x, const float *turns, int64_t half, int64_t step_pair
 }
 
 // p[0..2]: q, k, v with strides n5, n6, n6; p[3]: Layout; p[4]: pool; p[5]: (cos, sin) [positions, n1 / 2, 2].
-// n0: heads, n1: rotated lanes, n2: 1 if pairs are neighbours, 0 if they lie half a head apart. q is rotated in place.
+// n0: heads, n1: rotated lanes, n2: 1 if pairs are neighbours, 0 if they lie half a head apart. q and k are rotated in
+// place, and before that, if p[6] and p[7] are weights [lanes of head] of RMS norms with epsilon f[0], every head is normed.
 template <class T> void rope_and_write(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const Layout &layout = *(const Layout *)in->p[3];
     const int64_t dim = layout.head_dim, half = in->n[1] / 2, hop = in->n[2] ? 2 : 1, apart = in->n[2] ? 1 : half;
@@ -106,8 +111,12 @@ template <class T> void rope_and_write(const pk_step *step, const pk_instr *in, 
         const float *turns = (const float *)in->p[5] + position * 2 * half;
         float *q = (float *)in->p[0] + r * in->n[5], *k = (float *)in->p[1] + r * in->n[6];
         const float *v = (const float *)in->p[2] + r * in->n[6];
-        for (int64_t h = 0; h < in->n[0]; h++) rotate(q + h * dim, turns, half, hop, apart);
+        for (int64_t h = 0; h < in->n[0]; h++) {
+            if (in->p[6]) norm(q + h * dim, (const float *)in->p[6], in->f[0], dim, q + h * dim);
+            rotate(q + h * dim, turns, half, hop, apart);
+        }
         for (int64_t h = 0; h < layout.kv_heads; h++) {
+            if (in->p[7]) norm(k + h * dim, (const float *)in->p[7], in->f[0], dim, k + h * dim);
             rotate(k + h * dim, turns, half, hop, apart);
             T *keys = layout.keys<T>(pool, page, h, at / 16) + at % 16, *values = layout.values<T>(pool, page, h, at);
             T line[16];

@@ -37,6 +37,9 @@ INLINE F abs(F a) { return {_mm512_abs_ps(a.v)}; }
 INLINE F nearest(F a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 INLINE F first(int n, F a, F b) { return {_mm512_mask_mov_ps(b.v, (__mmask16)((1u << n) - 1), a.v)}; }
 INLINE F load_half(const uint16_t *p) { return {_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p))}; }
+INLINE F load_bf16(const uint16_t *p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16))};
+}
 INLINE void store_half(uint16_t *p, F a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT)); }
 INLINE float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
 INLINE I all_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
@@ -50,8 +53,15 @@ INLINE F power_of_two(F n) {  // n integral, -126 … 127
 INLINE B load_bytes(const uint8_t *p) { return {_mm512_loadu_si512(p)}; }
 INLINE B low_nibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 INLINE B high_nibbles(B a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
+INLINE B or_bits(B a, B b) { return {_mm512_or_si512(a.v, b.v)}; }
+INLINE B all_bytes(int8_t x) { return {_mm512_set1_epi8(x)}; }
+// Bits 2t and 2t + 1 of every byte, as its bits 4 and 5.
+INLINE B bits_for_nibbles(B a, int t) { return {_mm512_slli_epi16(_mm512_and_si512(_mm512_srli_epi16(a.v, 2 * t), _mm512_set1_epi8(3)), 4)}; }
+INLINE I load_uint8(const uint8_t *p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))}; }
+INLINE I load_int8(const uint8_t *p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))}; }
 INLINE I byte_of_lane(B a, int t) { return {_mm512_and_si512(_mm512_srli_epi32(a.v, 8 * t), _mm512_set1_epi32(255))}; }
 INLINE I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
+INLINE I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 // acc + dot of each lane's 4 unsigned bytes with the 4 signed bytes of x. `small`: the bytes are below 64.
 INLINE I dot_small(I acc, B w, int32_t x) { return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(x))}; }
 INLINE I dot(I acc, B w, int32_t x) { return dot_small(acc, w, x); }
@@ -90,6 +100,10 @@ INLINE __m256 first8(int n, __m256 x, __m256 y) {
 INLINE F first(int n, F x, F y) { return {first8(n, x.a, y.a), first8(n - 8, x.b, y.b)}; }
 INLINE __m256 load_half8(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 INLINE F load_half(const uint16_t *p) { return {load_half8(p), load_half8(p + 8)}; }
+INLINE __m256 load_bf16_8(const uint16_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+INLINE F load_bf16(const uint16_t *p) { return {load_bf16_8(p), load_bf16_8(p + 8)}; }
 INLINE void store_half(uint16_t *p, F x) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
@@ -118,11 +132,21 @@ INLINE B load_bytes(const uint8_t *p) { return {_mm256_loadu_si256((const __m256
 INLINE __m256i low8(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
 INLINE B low_nibbles(B x) { return {low8(x.a), low8(x.b)}; }
 INLINE B high_nibbles(B x) { return {low8(_mm256_srli_epi16(x.a, 4)), low8(_mm256_srli_epi16(x.b, 4))}; }
+INLINE B or_bits(B x, B y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+INLINE B all_bytes(int8_t x) { return {_mm256_set1_epi8(x), _mm256_set1_epi8(x)}; }
+INLINE __m256i two8(__m256i x, int t) {
+    return _mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 2 * t), _mm256_set1_epi8(3)), 4);
+}
+INLINE B bits_for_nibbles(B x, int t) { return {two8(x.a, t), two8(x.b, t)}; }
+INLINE __m128i half_of(const uint8_t *p) { return _mm_loadl_epi64((const __m128i *)p); }
+INLINE I load_uint8(const uint8_t *p) { return {_mm256_cvtepu8_epi32(half_of(p)), _mm256_cvtepu8_epi32(half_of(p + 8))}; }
+INLINE I load_int8(const uint8_t *p) { return {_mm256_cvtepi8_epi32(half_of(p)), _mm256_cvtepi8_epi32(half_of(p + 8))}; }
 INLINE I byte_of_lane(B x, int t) {
     __m256i m = _mm256_set1_epi32(255);
     return {_mm256_and_si256(_mm256_srli_epi32(x.a, 8 * t), m), _mm256_and_si256(_mm256_srli_epi32(x.b, 8 * t), m)};
 }
 INLINE I add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+INLINE I sub(I x, I y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
 INLINE __m256i dot8_small(__m256i acc, __m256i w, __m256i x) {  // pair sums stay below 2^15, so nothing saturates
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
 }

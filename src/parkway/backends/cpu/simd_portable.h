@@ -39,6 +39,7 @@ INLINE uint16_t float_to_half(float x) {  // to nearest, ties to even
     return (uint16_t)(sign | (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13);
 }
 INLINE F load_half(const uint16_t *p) { LANES(F, half_to_float(p[i])) }
+INLINE F load_bf16(const uint16_t *p) { LANES(F, from_bits((uint32_t)p[i] << 16)) }
 INLINE void store_half(uint16_t *p, F a) { for (int i = 0; i < 16; i++) p[i] = float_to_half(a.v[i]); }
 
 INLINE I all_int(int32_t x) { LANES(I, x) }
@@ -50,8 +51,14 @@ INLINE F power_of_two(F n) { LANES(F, from_bits((uint32_t)((int32_t)n.v[i] + 127
 INLINE B load_bytes(const uint8_t *p) { B r; memcpy(r.v, p, 64); return r; }
 INLINE B low_nibbles(B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] & 15; return r; }
 INLINE B high_nibbles(B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] >> 4; return r; }
+INLINE B or_bits(B a, B b) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] | b.v[i]; return r; }
+INLINE B all_bytes(int8_t x) { B r; memset(r.v, x, 64); return r; }
+INLINE B bits_for_nibbles(B a, int t) { B r; for (int i = 0; i < 64; i++) r.v[i] = (uint8_t)((a.v[i] >> 2 * t & 3) << 4); return r; }
+INLINE I load_uint8(const uint8_t *p) { LANES(I, p[i]) }
+INLINE I load_int8(const uint8_t *p) { LANES(I, (int8_t)p[i]) }
 INLINE I byte_of_lane(B a, int t) { LANES(I, a.v[4 * i + t]) }
 INLINE I add(I a, I b) { LANES(I, a.v[i] + b.v[i]) }
+INLINE I sub(I a, I b) { LANES(I, a.v[i] - b.v[i]) }
 INLINE I dot(I acc, B w, int32_t x) {
     int8_t b[4];
     memcpy(b, &x, 4);

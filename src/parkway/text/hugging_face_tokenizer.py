@@ -1,0 +1,118 @@
+"""A tokenizer out of a Hugging Face folder: its tokenizer.json as the `tokenizers` library runs it."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import tokenizers
+
+from parkway.errors import BadFile, Unsupported
+from parkway.text.tokenizer import Tokenizer, bytes_of, encoded, stop_ids
+
+_MOST_TOKENS = 1 << 24
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """Byte-level or SentencePiece-like. Ids that the model has and tokenizer.json doesn't have no text."""
+
+    def __init__(self, metadata: Mapping[str, Any], path: object) -> None:
+        self._source = metadata["tokenizer.huggingface.json"]
+        self._model = _loaded(self._source, path)
+        settings: Mapping[str, Any] = metadata["tokenizer.huggingface.config"]
+        added = {token.content: i for i, token in self._model.get_added_tokens_decoder().items()}
+        special = {i for i, token in self._model.get_added_tokens_decoder().items() if token.special}
+        self._pieces = _pieces(self._model, _is_byte_level(self._source, path), _vocabulary(metadata, path))
+        self.bos_token, self.eos_token = (_named(settings, name, path) for name in ("bos_token", "eos_token"))
+        eos_id = self._model.token_to_id(self.eos_token)
+        named = [_checked(i, len(self._pieces), path) for i in metadata["tokenizer.huggingface.eos_token_id"]]
+        self.stop_ids = stop_ids(added, [eos_id, *named])
+        self.special_ids = self.stop_ids | special
+        self._bos_id = self._bos(settings)
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], path: object) -> "HuggingFaceTokenizer":
+        """Raises Unsupported for a tokenizer of another kind, or BadFile naming what is wrong; both name `path`."""
+        if metadata["tokenizer.huggingface.json"] is None:
+            raise BadFile(path, "there is no tokenizer.json")
+        return cls(metadata, path)
+
+    def encode(self, text: str) -> list[int]:
+        return encoded(self._model, text)
+
+    def encode_plain(self, text: str) -> list[int]:
+        return encoded(self._blind, text)
+
+    @cached_property
+    def _blind(self) -> tokenizers.Tokenizer:
+        """The same, taking special tokens for plain text."""
+        model = tokenizers.Tokenizer.from_str(self._source)
+        model.encode_special_tokens = True
+        return model
+
+    def _bos(self, settings: Mapping[str, Any]) -> int | None:
+        """BOS, if tokenizer_config.json asks for it or, where that doesn't say, tokenizer.json puts it in front."""
+        put_in_front: list[int | None] = [*self._model.encode("").ids[:1]]
+        bos_id = self._model.token_to_id(self.bos_token) if self.bos_token else next(iter(put_in_front), None)
+        asked = settings.get("add_bos_token")
+        return bos_id if (put_in_front == [bos_id] if asked is None else asked) else None
+
+
+def _loaded(source: str, path: object) -> tokenizers.Tokenizer:
+    try:
+        model = tokenizers.Tokenizer.from_str(source)
+    except Exception as error:  # the library raises nothing more precise
+        raise BadFile(path, f"tokenizer.json can't be read: {error}") from error
+    model.no_truncation()
+    model.no_padding()
+    return model
+
+
+def _is_byte_level(source: str, path: object) -> bool:
+    """Whether tokens are written in GPT-2's alphabet of bytes; otherwise ▁ is a space and <0x0A> a byte."""
+    decoder = json.loads(source).get("decoder") or {}
+    kinds = {each["type"] for each in (decoder, *decoder.get("decoders", ())) if "type" in each}
+    if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
+        raise Unsupported(f"{path}: a tokenizer.json with the decoder {decoder.get('type')!r} is not supported")
+    return "ByteLevel" in kinds
+
+
+def _pieces(model: tokenizers.Tokenizer, byte_level: bool, vocabulary: int) -> list[bytes]:
+    """What each id stands for."""
+    ids, added = model.get_vocab(), model.get_added_tokens_decoder()
+    pieces = [b""] * max(vocabulary, max(ids.values(), default=-1) + 1)
+    for token, i in ids.items():
+        if i in added:
+            pieces[i] = added[i].content.encode(errors="replace")
+        else:
+            pieces[i] = bytes_of(token) if byte_level else _sentence_piece(token)
+    return pieces
+
+
+def _sentence_piece(token: str) -> bytes:
+    found = _BYTE.fullmatch(token)
+    return bytes([int(found[1], 16)]) if found else token.replace("\u2581", " ").encode(errors="replace")
+
+
+def _vocabulary(metadata: Mapping[str, Any], path: object) -> int:
+    size = metadata.get(f"{metadata.get('general.architecture')}.vocab_size", 0)
+    if not isinstance(size, int) or not 0 <= size < _MOST_TOKENS:
+        raise BadFile(path, f"vocab_size (config.json) is {size!r}, not a number of tokens")
+    return size
+
+
+def _named(settings: Mapping[str, Any], name: str, path: object) -> str:
+    """The text of a token that tokenizer_config.json names, as a string or with its flags; "" where it names none."""
+    said = settings.get(name)
+    text = said.get("content") if isinstance(said, dict) else said
+    if not isinstance(text, str | None):
+        raise BadFile(path, f"tokenizer_config.json: {name} must be a text, not {type(text).__name__}")
+    return text or ""
+
+
+def _checked(token_id: Any, tokens: int, path: object) -> int:
+    if not isinstance(token_id, int) or not 0 <= token_id < tokens:
+        raise BadFile(path, f"eos_token_id is {token_id!r}, but there are {tokens} tokens")
+    return token_id

@@ -1,0 +1,66 @@
+"""A model without arithmetic whose runners behave like a GPU's: a step is in flight while the next is planned."""
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import structs
+
+from parkway.config import EngineSettings, Switch
+from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
+from parkway.runner import Sampled
+from tests.engine.toy import VOCAB_SIZE, ToyRunner
+
+Fault = Callable[[StepPlan, Chunk, Switch], bool]
+"""Whether a chunk of a step gets another last bit, with graphs on or off."""
+
+
+class ToyGpuRunner(ToyRunner):
+    """A `Runner`. `launched` gets every step."""
+
+    pool_bytes = 0
+    exact = True
+    bit_check: str | None = None
+
+    def __init__(self, settings: EngineSettings, launched: list[StepPlan], fault: Fault | None) -> None:
+        super().__init__(ahead=1)
+        self.slots = settings.parallel
+        self.pages = settings.ctx_size // PAGE_TOKENS
+        self.batch_tokens = settings.batch_size or 4096
+        self.graphs = settings.cuda_graphs
+        self.launched = launched
+        self._fault = fault
+
+    def launch(self, plan: StepPlan) -> None:
+        slots = {chunk.slot for chunk in plan.chunks}
+        assert len(slots) == len(plan.chunks), "a slot twice in a step"
+        assert max(slots) < self.slots, "a slot that is not there"
+        assert max(page for chunk in plan.chunks for page in chunk.pages) < self.pages, "a page that is not there"
+        assert sum(len(chunk.tokens) for chunk in plan.chunks) <= self.batch_tokens, "too many rows"
+        self.launched.append(plan)
+        super().launch(plan)
+
+    def land(self) -> list[tuple[Chunk, Sampled]]:
+        plan = self._in_flight[0]
+        return [(chunk, self._faulty(plan, chunk, sampled)) for chunk, sampled in super().land()]
+
+    def _faulty(self, plan: StepPlan, chunk: Chunk, sampled: Sampled) -> Sampled:
+        known = sampled.logprob
+        if known is None or self._fault is None or not self._fault(plan, chunk, self.graphs):
+            return sampled
+        near = np.nextafter(np.float32(known.logprob), np.float32(0))
+        return sampled._replace(logprob=structs.replace(known, logprob=float(near)))
+
+
+class ToyGpuModel:
+    """A `Model`. `runners` are those that were made, `launched` the steps of all, both in order."""
+
+    name, vocab_size, fingerprint, weight_bytes = "toy", VOCAB_SIZE, "fp_toy", 0
+
+    def __init__(self, fault: Fault | None = None) -> None:
+        self.runners: list[ToyGpuRunner] = []
+        self.launched: list[StepPlan] = []
+        self._fault = fault
+
+    def runner(self, settings: EngineSettings) -> ToyGpuRunner:
+        self.runners.append(ToyGpuRunner(settings, self.launched, self._fault))
+        return self.runners[-1]
