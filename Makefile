@@ -40,4 +40,4 @@ lock:
 	$(LOCK_VENV)/bin/python -m pip install --upgrade setuptools --editable .
 	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude parkway --exclude pip > requirements.lock
 	$(LOCK_VENV)/bin/python -m pip install --constraint requirements.lock --editable '.[dev]'
-	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude parkway --exclude pip > requirements-dev.lock
+	$(LOCK_VENV)/bin/python -m pip freeze --all --exclude parkway --exclude pip | sed 's/+cpu$$//' > requirements-dev.lock

@@ -55,7 +55,7 @@ class Accuracy:
 def accuracy(path: Path, activations: Activations) -> Accuracy:
     """Runs every sequence of the reference through an engine on the model file."""
     sequences = msgspec.json.decode(REFERENCE.read_bytes(), type=Reference).sequences
-    engine = build_engine(path, EngineSettings(ctx_size=1024, activations=activations))
+    engine = build_engine(path, EngineSettings(device="cpu", ctx_size=1024, activations=activations))
     found = [scored(engine, index, sequence.token_ids) for index, sequence in enumerate(sequences)]
     pairs = [
         (row, by_position[row.position + 1])

@@ -54,7 +54,7 @@ class Ratio:
 
 def main() -> None:
     arguments = _arguments()
-    settings = roomy(EngineSettings(threads=arguments.threads))
+    settings = roomy(EngineSettings(device="cpu", threads=arguments.threads))
     path = model_of(arguments)
     ours = EngineSubject(build_engine(path, settings))
     with llama_subjects(arguments.llama_python, path, arguments.threads) as (theirs, theirs_q4_0, version):

@@ -25,7 +25,7 @@ _MIB = 2**20
 
 def main() -> None:
     arguments = parser(__doc__, windows=1).parse_args()
-    path, settings = model_of(arguments), EngineSettings()
+    path, settings = model_of(arguments), EngineSettings(device="cpu")
     bound_mib = bound(path.stat().st_size, build_engine(path, settings).facts.pool_bytes) / _MIB
     with served(command(path, settings)) as server:
         idle, full = measure(server, settings)

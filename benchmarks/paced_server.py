@@ -24,7 +24,6 @@ from parkway.engine.build import build_engine
 from parkway.engine.engine import Engine
 from parkway.engine.process_door import ProcessDoor
 from parkway.text import ModelText
-from parkway.weights.gguf import read_metadata
 
 FACTORY = "benchmarks.paced_server:build"
 STEP_SECONDS, ROW_SECONDS = 0.0026, 0.00055
@@ -58,12 +57,12 @@ def shared_clock(path: Path) -> C.c_int64:
 
 @cache
 def text_of(path: Path) -> ModelText:
-    return ModelText.from_metadata(read_metadata(path), path.stem, path)
+    return ModelText.from_path(path)
 
 
 async def main(path: Path, slots: int) -> int:
     with listen("127.0.0.1", 0) as listener:
-        door = await ProcessDoor.start(path, EngineSettings(parallel=slots), FACTORY)
+        door = await ProcessDoor.start(path, EngineSettings(device="cpu", parallel=slots), FACTORY)
         try:
             server = Server(door, text_of(path), ServerSettings())
             await server.serve([listener])

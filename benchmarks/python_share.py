@@ -48,7 +48,7 @@ def step_times(engine: Engine, kernels: Stopwatch) -> list[tuple[float, float]]:
 
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else default_model.fetch()
-    engine = build_engine(path, EngineSettings())
+    engine = build_engine(path, EngineSettings(device="cpu"))
     program = engine._runner.program  # type: ignore[attr-defined]
     kernels = Stopwatch(program.run)
     program.run = kernels

@@ -25,7 +25,7 @@ _TEXT = re.compile(rb'"content":"[^"]')
 def start(path: Path) -> Window:
     """Starts a server, asks it as soon as it says that it serves, and waits for text. The window's value is seconds."""
     watch, started = Watch({os.getpid()}), perf_counter()
-    with served(command(path, EngineSettings())) as server:
+    with served(command(path, EngineSettings(device="cpu"))) as server:
         stream = Stream(server.address, "/v1/chat/completions", CHAT)
         while not (_TEXT.search(stream.received) or stream.ended):
             stream.wait()

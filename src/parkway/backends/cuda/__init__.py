@@ -1,0 +1,1 @@
+"""The operations on an NVIDIA GPU: torch tensors, kernels in Triton and CUDA C++. Needs the extra `[cuda]`."""

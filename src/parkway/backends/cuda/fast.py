@@ -1,0 +1,102 @@
+"""What our kernels are compared with: cuBLAS for matrices, SDPA for prompts. Its answers depend on the traffic.
+
+torch has no attention over pages, so decoding steps use ours here too.
+"""
+
+import math
+from dataclasses import replace
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+
+from parkway.backends.cuda.attention import Work
+from parkway.backends.cuda.attention_work import FEW_TOKENS
+from parkway.backends.cuda.linears import ExactLinears
+from parkway.backends.cuda.operations import CudaOps
+from parkway.backends.cuda.quantised import QuantMatrix
+from parkway.backends.cuda.weights import CudaMatrix
+from parkway.plan.step import PAGE_TOKENS
+
+_TILE = 1024
+
+
+class FastLinears(ExactLinears):
+    """cuBLAS where there is a dense matrix; quantised ones are multiplied as ever. Adds to residuals in place."""
+
+    def rows(
+        self,
+        x: torch.Tensor,
+        matrix: CudaMatrix,
+        residual: torch.Tensor | None = None,
+        out_dtype: torch.dtype = torch.bfloat16,
+    ) -> torch.Tensor:
+        if isinstance(matrix, QuantMatrix):
+            return super().rows(x, matrix, residual, out_dtype)
+        if residual is not None:
+            return residual.addmm_(x, matrix.values.T)
+        if out_dtype is torch.float32:
+            return torch.mm(x, matrix.values.T, out_dtype=torch.float32)
+        if matrix.bias is not None:
+            return torch.addmm(matrix.bias.to(x.dtype), x, matrix.values.T)
+        return torch.mm(x, matrix.values.T)
+
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
+        if isinstance(gate, QuantMatrix) or isinstance(up, QuantMatrix):
+            return super().gated(x, gate, up)
+        opened, values = torch.mm(x, gate.values.T), torch.mm(x, up.values.T)
+        _silu_times[(triton.cdiv(opened.numel(), _TILE),)](opened, values, opened.numel(), _TILE)
+        return opened
+
+
+class FastOps(CudaOps):
+    """Prompts through SDPA, on keys and values gathered from their pages; chats that decode beside them as ever."""
+
+    def attention(self, q: torch.Tensor, layer: int) -> torch.Tensor:
+        if self.step.chunks is None:
+            return super().attention(q, layer)
+        heads, kv = self._pool.heads, self._pool.kv
+        by_head = q.view(len(q), heads, kv.head_dim)
+        out = self._short_chunks(by_head, layer)
+        for first, count, slot, start in zip(*(column.tolist() for column in self.step.chunks), strict=True):
+            if count <= FEW_TOKENS:
+                continue
+            rows = slice(first, first + count)
+            keys, values = self._gathered(slot, start + count, layer)
+            attended = scaled_dot_product_attention(
+                by_head[rows].transpose(0, 1)[None],
+                keys,
+                values,
+                attn_mask=causal_lower_right(count, start + count) if start else None,
+                is_causal=not start,
+                scale=1 / math.sqrt(kv.head_dim),
+                enable_gqa=True,
+            )
+            out[rows] = attended[0].transpose(0, 1)
+        return out.view(len(q), -1)
+
+    def _short_chunks(self, by_head: torch.Tensor, layer: int) -> torch.Tensor:
+        """Attention of all chunks that our kernel for few rows computes; the other rows are left as they are."""
+        step, work = self.step, self.step.work
+        few = Work(work.few, work.few_count, work.many[:0], work.many_count)
+        self.step = replace(step, work=few)
+        attended = super().attention(by_head.reshape(len(by_head), -1), layer).view_as(by_head)
+        self.step = step
+        return attended
+
+    def _gathered(self, slot: int, tokens: int, layer: int) -> tuple[torch.Tensor, ...]:
+        """Keys and values of a chat's first tokens, bf16 [1, kv_heads, tokens, head_dim] each."""
+        pages = self.step.tables[slot, : -(-tokens // PAGE_TOKENS)].long()
+        lying = self._pool.pages[pages, layer].permute(1, 2, 0, 3, 4)
+        return tuple(lying.reshape(2, 1, self._pool.kv.kv_heads, -1, self._pool.kv.head_dim)[:, :, :, :tokens])
+
+
+@triton.jit
+def _silu_times(gate_ptr, up_ptr, count, TILE: tl.constexpr):
+    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    inside = at < count
+    gate = tl.load(gate_ptr + at, mask=inside).to(tl.float32)
+    up = tl.load(up_ptr + at, mask=inside).to(tl.float32)
+    tl.store(gate_ptr + at, (gate / (1 + tl.exp(-gate)) * up).to(gate_ptr.dtype.element_ty), mask=inside)

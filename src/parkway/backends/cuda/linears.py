@@ -1,0 +1,141 @@
+"""A matrix times a step's rows, whatever its type: which kernel, in which configuration.
+
+Quantised matrices have a kernel of their own for few rows. Many rows multiply the matrix as bf16, decoded just before
+into room that all matrices share; the bits are the same, since both round a weight once and add in the same order, also
+the sums of the splits where there are several.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from parkway.backends.cuda import linear, linear_config, quantised, quantised_many
+from parkway.backends.cuda.chooser import Chooser
+from parkway.backends.cuda.device import Device, launches_early
+from parkway.backends.cuda.launch import has_warpgroups
+from parkway.backends.cuda.quantised import QuantMatrix
+from parkway.backends.cuda.weights import CudaMatrix, DenseMatrix
+
+FEW_ROWS = 64
+"""Up to so many rows a quantised matrix is multiplied as it is."""
+
+
+class Linears(Protocol):
+    """How a backend multiplies."""
+
+    def rows(
+        self,
+        x: torch.Tensor,
+        matrix: CudaMatrix,
+        residual: torch.Tensor | None = None,
+        out_dtype: torch.dtype = torch.bfloat16,
+    ) -> torch.Tensor:
+        """x Wᵀ + bias + residual, [rows, matrix.rows]."""
+
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
+        """silu(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
+
+
+class ExactLinears:
+    """Our kernels, in the configurations of a chooser."""
+
+    def __init__(self, chooser: Chooser, device: Device) -> None:
+        self._chooser = chooser
+        self._device = device
+        self._streams = device.is_gpu and has_warpgroups()
+        self._decoded: dict[int, torch.Tensor] = {}
+
+    def rows(
+        self,
+        x: torch.Tensor,
+        matrix: CudaMatrix,
+        residual: torch.Tensor | None = None,
+        out_dtype: torch.dtype = torch.bfloat16,
+    ) -> torch.Tensor:
+        """x Wᵀ + bias + residual, [rows, matrix.rows]."""
+        parts = _parts(x, matrix)
+        if isinstance(matrix, QuantMatrix) and parts > 1:
+            total = self._sums(x, matrix, parts)
+            return quantised_many.finished(total, bias=matrix.bias, residual=residual, out_dtype=out_dtype)
+        suited = self._suited(x, matrix, 0)
+        # Kernels read weights before the one in front has ended.
+        pdl = launches_early(self._device, len(x)) and suited is matrix
+        return self._product(x, suited, residual, out_dtype, pdl)
+
+    def _product(
+        self, x: torch.Tensor, matrix: CudaMatrix, residual: torch.Tensor | None, out_dtype: torch.dtype, pdl: bool
+    ) -> torch.Tensor:
+        how: dict[str, Any] = {"bias": matrix.bias, "residual": residual, "out_dtype": out_dtype, "pdl": pdl}
+
+        def launch(config: Any, weights: tuple[Any, ...]) -> torch.Tensor:
+            (weight,) = weights
+            if isinstance(weight, QuantMatrix):
+                return quantised.linear(x, weight, config, **how)
+            return linear.linear(x, weight.values, config, **how)
+
+        kind = f"{out_dtype} {residual is not None}"
+        return launch(self._config("linear", kind, x, (matrix,), launch), (matrix,))
+
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
+        """silu(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
+        parts = _parts(x, gate, 2)
+        if isinstance(gate, QuantMatrix) and isinstance(up, QuantMatrix) and parts > 1:
+            opened = self._sums(x, gate, parts)
+            return quantised_many.finished(opened, self._sums(x, up, parts))
+        pair = self._suited(x, gate, 0), self._suited(x, up, 1)
+        pdl = launches_early(self._device, len(x)) and pair[0] is gate
+
+        def launch(config: Any, both: tuple[Any, ...]) -> torch.Tensor:
+            first, second = both
+            if isinstance(first, QuantMatrix):
+                return quantised.gated(x, first, second, config, pdl=pdl)
+            return linear.gated(x, first.values, second.values, config, pdl=pdl)
+
+        return launch(self._config("gated", "", x, pair, launch), pair)
+
+    def _config(
+        self, operation: str, kind: str, x: torch.Tensor, matrices: tuple[CudaMatrix, ...], launch: Callable[..., Any]
+    ) -> Any:
+        first = matrices[0]
+        type_ = first.type if isinstance(first, QuantMatrix) else "bf16"
+        shape = f"{type_} {first.rows} x {first.columns} x {len(matrices)} {kind}"
+
+        def candidates(rows: int) -> Sequence[Any]:
+            if isinstance(first, QuantMatrix):
+                count = len(matrices)
+                return quantised.candidates(rows, first.type, count, quantised.splits(first.rows, first.columns, count))
+            return linear_config.candidates(
+                rows, first.rows, first.columns, matrices=len(matrices), streams=self._streams
+            )
+
+        return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
+
+    def _suited(self, x: torch.Tensor, matrix: CudaMatrix, place: int) -> CudaMatrix:
+        """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""
+        if not isinstance(matrix, QuantMatrix) or len(x) <= FEW_ROWS:
+            return matrix
+        values = self._room(x, matrix, place)[: matrix.rows * matrix.columns].view(matrix.rows, matrix.columns)
+        quantised.dequantise(matrix, values)
+        return DenseMatrix(values, matrix.bias)
+
+    def _sums(self, x: torch.Tensor, matrix: QuantMatrix, parts: int) -> torch.Tensor:
+        """x Wᵀ in fp32, the sums of the splits added in order."""
+
+        def product(x: torch.Tensor, weight: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+            return self._product(x, DenseMatrix(weight), total, torch.float32, False)
+
+        return quantised_many.sums(x, matrix, parts, self._room(x, matrix, 0), product)
+
+    def _room(self, x: torch.Tensor, matrix: QuantMatrix, place: int) -> torch.Tensor:
+        room = self._decoded.get(place)
+        if room is None or room.numel() < matrix.rows * matrix.columns:
+            room = self._decoded[place] = x.new_empty(matrix.rows * matrix.columns)
+        return room
+
+
+def _parts(x: torch.Tensor, matrix: CudaMatrix, matrices: int = 1) -> int:
+    """Products of splits to be added one after the other; 1 where the kernel does that, or nothing is split."""
+    if not isinstance(matrix, QuantMatrix) or len(x) <= FEW_ROWS:
+        return 1
+    return quantised.splits(matrix.rows, matrix.columns, matrices)

@@ -1,0 +1,109 @@
+// The instructions that CUDA C++ has no word for. Its twin in the tests does the same on the CPU.
+#ifndef PARKWAY_PTX_H
+#define PARKWAY_PTX_H
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+#define DEVICE __device__ __forceinline__
+
+// Copies 16 bytes into shared memory, or zeros where there is nothing to copy; done after a wait for its group.
+DEVICE void copy16(void *to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+// The same, and leaves them in the multiprocessor's own cache: its other warps will ask for them too.
+DEVICE void copy16_near(void *to, const void *from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+// Everything copied since the last group becomes a group.
+DEVICE void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// All groups but the PENDING newest have landed, as this thread sees it.
+template <int PENDING> DEVICE void wait_for_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Waits for `count` threads, of those that name this barrier; 0 is the whole block's.
+DEVICE void meet_some(int barrier, int count) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory"); }
+
+// Four 8 x 8 matrices of 16-bit values: lanes 8m … 8m + 7 say where the rows of matrix m are, lane 4r + c gets columns
+// 2c and 2c + 1 of row r of each.
+DEVICE void load_matrices(u32 (&matrices)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+                 : "r"((u32)__cvta_generic_to_shared(row)));
+}
+
+// total [16 x 8] += a [16 x 16] b [16 x 8] by one warp.
+DEVICE void multiply_16x8(float (&total)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(total[0]), "+f"(total[1]), "+f"(total[2]), "+f"(total[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// (word & mask) | bits; written out, or the compiler makes two instructions of it.
+DEVICE u32 masked_or(u32 word, u32 mask, u32 bits) {
+    u32 result;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+    return result;
+}
+
+// The same place in shared memory; the address stays in a register and is not worked out anew for every access.
+DEVICE u8 *kept(u8 *place) {
+    u32 at = (u32)__cvta_generic_to_shared(place);
+    asm volatile("" : "+r"(at));
+    return (u8 *)__cvta_shared_to_generic(at);
+}
+
+// Whatever the register holds.
+DEVICE u32 anything() {
+    u32 value;
+    asm("" : "=r"(value));
+    return value;
+}
+
+DEVICE float from_half(u32 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));
+    return value;
+}
+
+// Both rounded to nearest, ties to even; `low` into the low half.
+DEVICE u32 to_bf16_pair(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+// x / (1 + e^-x), by the instructions that Triton makes of it.
+DEVICE float silu(float x) {
+    float power, quotient;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(__fsub_rn(0.0f, x), 1.4426950408889634f)));
+    asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(__fadd_rn(power, 1.0f)));
+    return quotient;
+}
+
+// Programmatic dependent launch; nothing happens in a kernel that was launched without it.
+DEVICE void let_later_kernels_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+DEVICE void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#endif

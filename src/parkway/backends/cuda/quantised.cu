@@ -1,0 +1,238 @@
+// Quantised matrices times few rows of activations; and their rows as bf16.
+//
+// A matrix's columns are split into `splits` parts, a constant of its shape. The sum over a part is one running fp32
+// sum over ascending columns, 16 at a time, as in the kernels for bf16 matrices; the sums of the parts are added in
+// order. So the bits are theirs. A warp owns some bands of 8 weight rows and walks their tiles, of one part or of all of them.
+// GROUP warps with bands of their own walk side by side and share activations. Tiles come through rings DEPTH tiles
+// long. Which of these, and which matrix unit: no output depends on it.
+#include "matrix_unit.h"
+#include "ptx.h"
+#include "quants.h"
+#include "rings.h"
+
+DEVICE void store(const Product &p, int row, int output, float value) {
+    if (row >= p.rows || output >= p.outputs)
+        return;
+    if (p.bias)
+        value = __fadd_rn(value, p.bias[output]);
+    if (p.residual)
+        value = __fadd_rn(value, __uint_as_float((u32)p.residual[row * p.residual_stride + output] << 16));
+    i64 at = (i64)row * p.outputs + output;
+    if (p.floats)
+        ((float *)p.y)[at] = value;
+    else
+        ((u16 *)p.y)[at] = (u16)to_bf16_pair(value, 0);
+}
+
+template <int PAIRS, int TOKENS> using Totals = float[PAIRS][TOKENS / 8][4];
+
+// `other`: of a warp with one band the other matrix's totals, if there are two matrices.
+template <int BANDS, int PAIRS, int TOKENS>
+DEVICE void store_all(const Product &p, int owner, const Totals<PAIRS, TOKENS> &totals,
+                      const Totals<PAIRS, TOKENS> &other) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < PAIRS * TOKENS / 4; i++) {
+        int pair = i / (TOKENS / 4), j = i / 2 % (TOKENS / 8), row = j * 8 + lane % 4 * 2 + i % 2;
+        float first = totals[pair][j][i % 2];
+        float second = BANDS == 1 ? other[pair][j][i % 2] : totals[pair][j][2 + i % 2];
+        if (p.gated) {
+            store(p, row, (owner * PAIRS + pair) * BAND + lane / 4, __fmul_rn(silu(first), second));
+            continue;
+        }
+        int output = (owner * BANDS + pair * 2) * BAND + lane / 4;
+        store(p, row, output, first);
+        if (BANDS > 1)
+            store(p, row, output + BAND, second);
+    }
+}
+
+// The totals of the parts behind the first one, in shared memory: a part's lanes side by side.
+template <int PAIRS, int TOKENS> DEVICE float4 *lying(int warp, int i) {
+    return (float4 *)room + (warp * (PAIRS * TOKENS / 8) + i) * 32 + threadIdx.x % 32;
+}
+
+template <int PAIRS, int TOKENS> DEVICE void leave(const Totals<PAIRS, TOKENS> &totals) {
+#pragma unroll
+    for (int i = 0; i < PAIRS * TOKENS / 8; i++) {
+        const float *four = totals[i / (TOKENS / 8)][i % (TOKENS / 8)];
+        *lying<PAIRS, TOKENS>(threadIdx.x / 32, i) = make_float4(four[0], four[1], four[2], four[3]);
+    }
+}
+
+template <int PAIRS, int TOKENS> DEVICE void take(Totals<PAIRS, TOKENS> &totals, int warp, bool add) {
+#pragma unroll
+    for (int i = 0; i < PAIRS * TOKENS / 8; i++) {
+        float4 four = *lying<PAIRS, TOKENS>(warp, i);
+        float values[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            float &total = totals[i / (TOKENS / 8)][i % (TOKENS / 8)][n];
+            total = add ? __fadd_rn(total, values[n]) : values[n];
+        }
+    }
+}
+
+// A tile of each band times the activations of its columns.
+template <class Type, int BANDS, int PAIRS, int TOKENS, class Unit>
+DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4], const u8 *tiles, const u8 *x) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        Type quants[BANDS];
+#pragma unroll
+        for (int b = 0; b < BANDS; b++)
+            quants[b].load(tiles + b * Type::BYTES, half, threadIdx.x % 32);
+#pragma unroll
+        for (int word = half * 4; word < half * 4 + 4; word++) {
+            Unit::make_room(word);
+#pragma unroll
+            for (int step = 0; step < 2; step++) {
+#pragma unroll
+                for (int b = 0; b < BANDS; b++) {
+                    u32(&fragment)[4] = a[word % 4][b / 2][step];
+                    pairs(quants[b], word % 4 * 2 + step, fragment[b % 2], fragment[2 + b % 2]);
+                    if (BANDS == 1)  // rows 8 … 15 of the fragment make totals that nobody reads
+                        fragment[1] = anything(), fragment[3] = anything();
+                }
+            }
+            Unit::multiply(totals, a, word, x);
+        }
+    }
+}
+
+// The total of a finished split goes to those before it, and the next one begins.
+template <int PAIRS, int TOKENS>
+DEVICE void add_split(Totals<PAIRS, TOKENS> &sums, Totals<PAIRS, TOKENS> &totals, bool first) {
+#pragma unroll
+    for (int i = 0; i < PAIRS * TOKENS / 2; i++) {
+        float &sum = sums[i / (TOKENS / 2)][i / 4 % (TOKENS / 8)][i % 4];
+        float &total = totals[i / (TOKENS / 2)][i / 4 % (TOKENS / 8)][i % 4];
+        sum = first ? total : __fadd_rn(sum, total);
+        total = 0;
+    }
+}
+
+// Adds what the other parts have found, in order, and stores it.
+template <int BANDS, int GROUP, int PAIRS, int TOKENS>
+DEVICE void store_sums(const Product &p, int owner, int parts, int splits, Totals<PAIRS, TOKENS> &totals) {
+    Totals<PAIRS, TOKENS> other = {};
+    if (parts > 1) {
+        __syncthreads();
+        leave<PAIRS, TOKENS>(totals);
+        __syncthreads();
+    }
+    int warp = threadIdx.x / 32;
+    if (warp >= GROUP)
+        return;
+    for (int part = 1; part < splits; part++)
+        take<PAIRS, TOKENS>(totals, part * GROUP + warp, true);
+    if (BANDS == 1)
+        for (int part = splits; part < parts; part++)
+            take<PAIRS, TOKENS>(other, part * GROUP + warp, part > splits);
+    store_all<BANDS, PAIRS, TOKENS>(p, owner, totals, other);
+}
+
+// One block: y for all rows of x and the outputs of its warps' bands. SERIAL: a warp walks all parts, one after the
+// other; else each part has warps of its own.
+template <class Type, int BANDS, int ROWS, int GROUP, int DEPTH, bool SERIAL, class Unit>
+DEVICE void multiply_rows(const Product &p) {
+    constexpr int TOKENS = ROWS < 8 ? 8 : ROWS, PAIRS = (BANDS + 1) / 2;
+    Task<BANDS, GROUP, SERIAL> task(p);
+    int parts = blockDim.x / (32 * GROUP);
+    Activations<ROWS, GROUP, DEPTH> x(p, task, room);
+    Ring<Type, BANDS, DEPTH> ring(p, task, room + parts * (DEPTH * x.SLOT));
+#pragma unroll
+    for (int slot = 0; slot < DEPTH - 1; slot++)
+        if (task.tile + slot < task.end)
+            ring.fetch(slot);
+    wait_for_earlier_kernels();
+    let_later_kernels_start();
+#pragma unroll
+    for (int slot = 0; slot < DEPTH - 1; slot++) {
+        if (task.tile + slot < task.end)
+            x.fetch(p, slot);
+        close_group();
+    }
+    Totals<PAIRS, TOKENS> totals = {}, sums;
+    Fragments<PAIRS> a[4];
+    int slot = 0, split = 1;
+    for (int tile = task.tile; tile < task.end; tile++) {
+        wait_for_groups<DEPTH - 2>();
+        Unit::finish();
+        task.meet_group();
+        if (tile + DEPTH - 1 < task.end) {
+            int free = slot == 0 ? DEPTH - 1 : slot - 1;
+            ring.fetch(free);
+            x.fetch(p, free);
+        }
+        close_group();
+        const u8 *tiles = ring.slots + slot * ring.SLOT, *columns = x.slots + slot * x.SLOT;
+        multiply_tile<Type, BANDS, PAIRS, TOKENS, Unit>(totals, a, tiles, columns);
+        slot = slot == DEPTH - 1 ? 0 : slot + 1;
+        if (SERIAL && tile + 1 == task.split_end) {
+            Unit::finish();
+            add_split<PAIRS, TOKENS>(sums, totals, split == 1);
+            task.split_end = split_begin(p.tiles, p.splits, ++split);
+        }
+    }
+    Unit::finish();
+    if (SERIAL)
+        store_sums<BANDS, GROUP, PAIRS, TOKENS>(p, task.owner, parts, 1, sums);
+    else
+        store_sums<BANDS, GROUP, PAIRS, TOKENS>(p, task.owner, parts, p.splits, totals);
+}
+
+struct Decoded {
+    const u8 *weights;
+    const int *tokens, *slots, *last;  // of decode_rows
+    u16 *y;                            // bf16 [rows, columns of a split], one split behind the other
+    int rows, columns, tiles, splits;
+};
+
+// Bands as bf16 rows; a warp a tile.
+template <class Type> DEVICE void decode_bands(const Decoded &p) {
+    constexpr int ROW_WORDS = TILE_COLUMNS / 2 + 4;  // four more, so that the lanes of a warp write to 32 banks
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, tile = blockIdx.y * (blockDim.x / 32) + warp;
+    u32 *mine = (u32 *)room + warp * BAND * ROW_WORDS;
+    wait_for_earlier_kernels();
+    let_later_kernels_start();
+    if (tile >= p.tiles)
+        return;
+    for (int half = 0; half < 2; half++) {
+        Type quants;
+        quants.load(p.weights + ((i64)blockIdx.x * p.tiles + tile) * Type::BYTES, half, lane);
+#pragma unroll
+        for (int step = 0; step < 8; step++) {
+            u32 *at = mine + lane / 4 * ROW_WORDS + (half * 8 + step) * 8 + lane % 4;
+            pairs(quants, step, at[0], at[4]);
+        }
+    }
+    __syncwarp();
+    int split = ((tile + 1) * p.splits - 1) / p.tiles, begin = split_begin(p.tiles, p.splits, split) * TILE_COLUMNS;
+    int end = split_begin(p.tiles, p.splits, split + 1) * TILE_COLUMNS;
+    int width = (end < p.columns ? end : p.columns) - begin;
+    int column = tile * TILE_COLUMNS + lane * 8 - begin, first = blockIdx.x * BAND;
+    u16 *y = p.y + (i64)begin * p.rows;
+    if (column < width)
+        for (int row = 0; row < BAND && first + row < p.rows; row++)
+            *(uint4 *)(y + (i64)(first + row) * width + column) = *(const uint4 *)(mine + row * ROW_WORDS + lane * 4);
+}
+
+// Rows of a table by token; a token of -1 is the last one of the row's slot. A warp four tiles, eight lanes each.
+template <class Type> DEVICE void decode_rows(const Decoded &p) {
+    int row = blockIdx.x, lane = threadIdx.x, tile = blockIdx.y * 4 + lane / 8, half = lane / 4 % 2;
+    wait_for_earlier_kernels();
+    let_later_kernels_start();
+    if (tile >= p.tiles)
+        return;
+    int token = p.tokens[row] < 0 ? p.last[p.slots[row]] : p.tokens[row];
+    Type quants;
+    quants.load(p.weights + ((i64)(token / BAND) * p.tiles + tile) * Type::BYTES, half, token % BAND * 4 + lane % 4);
+#pragma unroll
+    for (int step = 0; step < 8; step++) {
+        int column = tile * TILE_COLUMNS + (half * 8 + step) * 16 + lane % 4 * 2;
+        u32 *at = (u32 *)(p.y + (i64)row * p.columns + column);
+        if (column < p.columns)
+            pairs(quants, step, at[0], at[4]);
+    }
+}

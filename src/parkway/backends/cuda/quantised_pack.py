@@ -1,0 +1,168 @@
+"""A GGUF tensor's blocks → the tiles that quants.h reads. Nothing is decoded: bits move, and no value changes.
+
+A tile is 8 rows x 256 columns. A lane's 32 values of half a tile are 8 steps x (columns 2c, 2c + 1, 2c + 8, 2c + 9) of
+its row; lanes are counted 4 * row + c. Rows and columns are filled up with zeros to whole tiles.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from parkway.backends.quant import check_type
+from parkway.errors import Unsupported
+
+BAND_ROWS = 8
+TILE_COLUMNS = 256
+SLICE_VALUES = 1 << 23
+"""So many values are repacked at a time: what bounds the room that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rows of a tensor, taken apart: quants uint8 [rows, columns] and bytes uint8 [rows, half tiles, n] of scales.
+
+    `whole`: bytes [rows, tiles, m] that hold for both halves of a tile.
+    """
+
+    quants: torch.Tensor
+    scales: torch.Tensor
+    whole: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A type's blocks in a file, and its tiles."""
+
+    block_columns: int
+    block_bytes: int
+    tile_bytes: int
+    take_apart: Callable[[torch.Tensor], Blocks]
+    words: Callable[[torch.Tensor], list[torch.Tensor]]
+    """A lane's values uint8 [..., lane, 32] of half a tile → parts int32 [..., lane, n], one behind the other."""
+
+
+def layout(name: str, type_name: str, columns: int) -> Layout:
+    """Raises Unsupported naming the tensor."""
+    check_type(name, type_name)
+    if type_name not in LAYOUTS:
+        raise Unsupported(f"tensor {name} has type {type_name}, which is not a quantised one")
+    found = LAYOUTS[type_name]
+    if columns % found.block_columns:
+        raise Unsupported(
+            f"tensor {name} has rows of {columns} values; {type_name} needs a multiple of {found.block_columns}"
+        )
+    return found
+
+
+def packed(name: str, type_name: str, raw: npt.NDArray[np.uint8], columns: int, device: torch.device) -> torch.Tensor:
+    """Raw rows uint8 [rows, row_bytes] → uint8 [bands, tiles, tile_bytes] on the device. Raises Unsupported."""
+    kind = layout(name, type_name, columns)
+    bands, tiles = -(-len(raw) // BAND_ROWS), -(-columns // TILE_COLUMNS)
+    made = torch.empty((bands, tiles, kind.tile_bytes), dtype=torch.uint8, device=device)
+    step = max(1, SLICE_VALUES // (tiles * TILE_COLUMNS * BAND_ROWS))
+    for band in range(0, bands, step):
+        some = np.ascontiguousarray(raw[band * BAND_ROWS : (band + step) * BAND_ROWS])
+        made[band : band + step] = _tiles(kind, torch.from_numpy(some).to(device), tiles)
+    return made
+
+
+def _tiles(kind: Layout, raw: torch.Tensor, tiles: int) -> torch.Tensor:
+    """Some bands' raw rows → uint8 [bands, tiles, tile_bytes]."""
+    row_bytes = tiles * TILE_COLUMNS // kind.block_columns * kind.block_bytes
+    filled = raw.new_zeros((-(-len(raw) // BAND_ROWS) * BAND_ROWS, row_bytes))
+    filled[: len(raw), : raw.shape[1]] = raw
+    blocks = kind.take_apart(filled.view(len(filled), -1, kind.block_bytes))
+    parts = kind.words(_by_lane(blocks.quants))
+    bands = len(filled) // BAND_ROWS
+    by_half = [part.contiguous().view(torch.uint8).reshape(bands, tiles, 2, -1) for part in parts]
+    quants = torch.cat(by_half, dim=3).reshape(bands, tiles, -1)
+    scales = [_by_tile(blocks.scales.reshape(len(filled), tiles, -1))]
+    if blocks.whole is not None:
+        scales.append(_by_tile(blocks.whole))
+    return torch.cat([quants, *scales], dim=2)
+
+
+def _by_lane(quants: torch.Tensor) -> torch.Tensor:
+    """[rows, columns] → [bands, tiles, halves, lanes, 32]."""
+    split = quants.view(-1, BAND_ROWS, quants.shape[1] // TILE_COLUMNS, 2, 8, 2, 4, 2)  # … half, step, eight, c, pair
+    return split.permute(0, 2, 3, 1, 6, 4, 5, 7).reshape(len(split), split.shape[2], 2, 32, 32)
+
+
+def _by_tile(scales: torch.Tensor) -> torch.Tensor:
+    """[rows, tiles, n] → [bands, tiles, 8 * n]."""
+    split = scales.view(-1, BAND_ROWS, *scales.shape[1:])
+    return split.transpose(1, 2).reshape(len(split), scales.shape[1], -1)
+
+
+def _nibble_words(values: torch.Tensor) -> list[torch.Tensor]:
+    """Eight values a word: neighbours in its halves, pair after pair from the lowest bits on."""
+    each = values.to(torch.int64).unflatten(-1, (4, 8))
+    places = torch.tensor([0, 16, 4, 20, 8, 24, 12, 28], device=values.device)
+    return [_wrapped((each << places).sum(-1))]
+
+
+def _six_bit_words(values: torch.Tensor) -> list[torch.Tensor]:
+    """Sixteen values in three words. Value 5w + i of word w at bit 5 + 2w + 6i, round the corner; two bits of value 15
+    at 3 + 2w."""
+    each = values.to(torch.int64).unflatten(-1, (2, 16))
+    places = torch.arange(5, device=values.device) * 6
+    words = []
+    for w in range(3):
+        fields = (each[..., 5 * w : 5 * w + 5] << (places + (5 + 2 * w))).sum(-1)
+        words.append(_wrapped(fields | (each[..., 15] >> 2 * w & 3) << 3 + 2 * w))
+    both = torch.stack(words, dim=-1).flatten(-2)
+    return [both[..., :4], both[..., 4:]]
+
+
+def _byte_words(values: torch.Tensor) -> list[torch.Tensor]:
+    words = values.contiguous().view(torch.int32)
+    return [words[..., :4], words[..., 4:]]
+
+
+def _wrapped(words: torch.Tensor) -> torch.Tensor:
+    """Bits past the 32nd come in again at the lowest."""
+    return (words & 0xFFFFFFFF | words >> 32).to(torch.int32)
+
+
+def _nibbles(halves: torch.Tensor) -> torch.Tensor:
+    """Bytes [rows, blocks, m, n] → [rows, columns]: all low halves of n bytes, then all high ones."""
+    return torch.stack([halves & 15, halves >> 4], dim=3).flatten(1)
+
+
+def _q8_0(blocks: torch.Tensor) -> Blocks:
+    return Blocks(blocks[..., 2:].flatten(1) ^ 128, blocks[..., :2])
+
+
+def _q4_0(blocks: torch.Tensor) -> Blocks:
+    return Blocks(_nibbles(blocks[..., None, 2:]), blocks[..., :2])
+
+
+def _q4_1(blocks: torch.Tensor) -> Blocks:
+    return Blocks(_nibbles(blocks[..., None, 4:]), blocks[..., :4])
+
+
+def _q4_k(blocks: torch.Tensor) -> Blocks:
+    """The six-bit scales and minima of eight groups become bytes: of each half four scales and four minima."""
+    low, least, rest = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
+    first = torch.cat([low & 63, least & 63], dim=-1)
+    second = torch.cat([rest & 15 | low >> 2 & 48, rest >> 4 | least >> 2 & 48], dim=-1)
+    return Blocks(_nibbles(blocks[..., 16:].unflatten(-1, (4, 32))), torch.stack([first, second], 2), blocks[..., :4])
+
+
+def _q6_k(blocks: torch.Tensor) -> Blocks:
+    low, high = blocks[..., :128].unflatten(-1, (2, 64)), blocks[..., 128:192].unflatten(-1, (2, 32))
+    low_bits = torch.stack([low & 15, low >> 4], dim=3).flatten(1)
+    high_bits = torch.stack([high >> shift & 3 for shift in (0, 2, 4, 6)], dim=3).flatten(1)
+    return Blocks(low_bits | high_bits << 4, blocks[..., 192:208], blocks[..., 208:])
+
+
+LAYOUTS = {
+    "Q8_0": Layout(32, 34, 2176, _q8_0, _byte_words),
+    "Q4_0": Layout(32, 18, 1152, _q4_0, _nibble_words),
+    "Q4_1": Layout(32, 20, 1280, _q4_1, _nibble_words),
+    "Q4_K": Layout(256, 144, 1184, _q4_k, _nibble_words),
+    "Q6_K": Layout(256, 210, 1680, _q6_k, _six_bit_words),
+}

@@ -1,0 +1,177 @@
+"""Copies of pages between the pools: how they are asked for, begun a few a step, and reported when they have landed.
+
+The device works off a queue of copies beside its kernels, and host order is not device order. So a copy waits on the
+device for the step behind which it was submitted, and kernels that touch a page of a copy wait on the device for it.
+Knows neither what a page holds nor why it is copied; the pages of a copy stay pinned by whoever submitted it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+
+class Owner(Enum):
+    """What a copy is for, and with that from where to where it goes."""
+
+    PARK = "park"  # device to host
+    SAVE_AHEAD = "save-ahead"  # device to host, of pages that stay in use
+    RESTORE = "restore"  # host to device
+    COPY_ON_WRITE = "copy-on-write"  # device to device
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """sources[i] goes to targets[i]: numbers of device or host pages, as the owner says. `id` is the submitter's."""
+
+    id: int
+    owner: Owner
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.sources) == len(self.targets), f"copy {self.id}: sources and targets don't match"
+
+    @property
+    def from_host(self) -> bool:
+        return self.owner is Owner.RESTORE
+
+    @property
+    def to_host(self) -> bool:
+        return self.owner in (Owner.PARK, Owner.SAVE_AHEAD)
+
+    def touches(self, reads: frozenset[int], writes: frozenset[int]) -> bool:
+        """Whether a kernel that reads and writes these device pages must wait for it."""
+        written = not self.to_host and not (reads.isdisjoint(self.targets) and writes.isdisjoint(self.targets))
+        return written or (not self.from_host and not writes.isdisjoint(self.sources))
+
+
+class Event(Protocol):
+    """A point in a queue of the device."""
+
+    @property
+    def happened(self) -> bool: ...
+
+    def wait(self) -> None:
+        """Sleeps until it has happened."""
+
+    def hold(self, queue: Any) -> None:
+        """What is put on a queue of the device from now on waits for it, on the device."""
+
+
+class Lane(Protocol):
+    """A queue of the device for copies alone."""
+
+    queue: Any
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Queues the copy of one page, given as its memory, in one piece."""
+
+    def record(self) -> Event:
+        """Behind everything that has been queued."""
+
+
+class Pages(Protocol):
+    """Pages of one pool, all of one size."""
+
+    page_bytes: int
+
+    def page(self, number: int) -> Any:
+        """The memory of a page."""
+
+
+class HostPages(Pages, Protocol):
+    def prepare(self, numbers: Iterable[int]) -> None:
+        """Sees to it that these pages have memory. Raises NoRoom."""
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A submitted copy. The first `begun` of its pages are queued; `end` is behind the last."""
+
+    copy: Copy
+    behind: Event | None
+    begun: int = 0
+    end: Event | None = None
+
+
+class CopyEngine:
+    """Copies between a pool on the device and one on the host, `step_bytes` of them begun in a step.
+
+    Those to the host have a lane of their own, because the bus carries both directions at once.
+    """
+
+    def __init__(self, device: Pages, host: HostPages, *, outward: Lane, inward: Lane, step_bytes: int) -> None:
+        self._device = device
+        self._host = host
+        self._outward = outward
+        self._inward = inward
+        self._step_pages = max(1, step_bytes // device.page_bytes)
+        self._behind: Event | None = None
+        self._open: list[_Open] = []
+
+    def after(self, event: Event) -> None:
+        """Copies that are submitted from now on wait for it: the end of the last step that was launched."""
+        self._behind = event
+
+    def submit(self, copy: Copy) -> None:
+        """Takes a copy in. Raises NoRoom, with nothing changed, if the host has no memory for it."""
+        if copy.to_host:
+            self._host.prepare(copy.targets)
+        self._open.append(_Open(copy, self._behind))
+
+    def advance(self) -> None:
+        """Begins what one step may begin, a page at least, in the order of submission. Call it once a step."""
+        pages_left = self._step_pages
+        for each in self._open:
+            if not pages_left:
+                return
+            pages_left -= self._begin(each, pages_left)
+
+    def fence(self, queue: Any, *, reads: Iterable[int], writes: Iterable[int]) -> None:
+        """What is put on `queue` from now on may read and write these device pages: copies that would clash end first.
+
+        Such a copy is begun at once if it has not been. One that only reads what is read holds nobody up.
+        """
+        if not self._open:
+            return
+        read, written = frozenset(reads), frozenset(writes)
+        for each in self._open:
+            if each.copy.touches(read, written):
+                self._finish(each).hold(queue)
+
+    def landed(self) -> list[Copy]:
+        """Copies that have been done since this was last asked. Never waits."""
+        done = [each for each in self._open if each.end is not None and each.end.happened]
+        if done:
+            self._open = [each for each in self._open if each not in done]
+        return [each.copy for each in done]
+
+    def drain(self) -> list[Copy]:
+        """Begins everything, waits for it and returns what had not landed."""
+        for end in [self._finish(each) for each in self._open]:
+            end.wait()
+        return self.landed()
+
+    def _finish(self, each: _Open) -> Event:
+        """Begins what is left of a copy; returns its end."""
+        self._begin(each, len(each.copy.sources))
+        assert each.end is not None
+        return each.end
+
+    def _begin(self, each: _Open, most: int) -> int:
+        """Queues up to `most` further pages of a copy; returns how many."""
+        if each.end is not None:
+            return 0
+        copy, first = each.copy, each.begun
+        lane = self._outward if copy.to_host else self._inward
+        if first == 0 and each.behind is not None:
+            each.behind.hold(lane.queue)
+        source = self._host if copy.from_host else self._device
+        target = self._host if copy.to_host else self._device
+        each.begun = min(first + most, len(copy.sources))
+        for at in range(first, each.begun):
+            lane.copy(target.page(copy.targets[at]), source.page(copy.sources[at]))
+        if each.begun == len(copy.sources):
+            each.end = lane.record()
+        return each.begun - first

@@ -1,0 +1,188 @@
+"""Runs steps on the GPU: fills one step's words, launches it, and reads back what it sampled a step later.
+
+The host never waits for the device but in `land`, and there only for the step before the one in flight.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from parkway.backends.cuda.attention_work import Chunks
+from parkway.backends.cuda.device import Device, Event
+from parkway.backends.cuda.sample import ORDER, RESULT
+from parkway.plan.step import Chunk, StepPlan
+from parkway.request import Request, TokenLogprob
+from parkway.runner import GREEDY_BELOW, Sampled
+from parkway.runner.cuda_step import DeviceStep, Steps
+
+AHEAD = 1
+"""Steps that may be in flight while the host plans the next."""
+
+
+class _Flying(NamedTuple):
+    plan: StepPlan
+    results: npt.NDArray[np.void]
+    read: Event
+
+
+class CudaRunner:
+    """A `Runner` on one stream; what a step sampled is copied to the host on another."""
+
+    ahead = AHEAD
+
+    def __init__(self, steps: Steps, device: Device, *, pool_bytes: int, exact: bool, bit_check: str) -> None:
+        self.exact = exact
+        self.bit_check = bit_check
+        self.pages = steps.sizes.pages
+        self.pool_bytes = pool_bytes
+        self.batch_tokens = steps.sizes.rows
+        self.logit_rows = steps.sizes.logit_rows
+        self._steps = steps
+        self._flying: deque[_Flying] = deque()
+        self._requests: list[Request | None] = [None] * steps.sizes.slots
+        self._orders = np.zeros(steps.sizes.slots, ORDER)
+        self._tables_in_use: list[tuple[int, ...] | None] = [None] * steps.sizes.slots
+        # A buffer is filled again when the step that last used it has landed: one more than can be in flight.
+        self._buffers = deque(_Buffers.made(steps, device) for _ in range(AHEAD + 2))
+        self._device = device
+        self._reader = device.stream()
+        self._last_read: Event | None = None
+
+    def launch(self, plan: StepPlan) -> None:
+        """Queues a step on the device and returns."""
+        buffers = self._buffers[0]
+        self._buffers.rotate(-1)
+        rows = sum(len(chunk.tokens) for chunk in plan.chunks)
+        asked = sum(len(chunk.scored_rows) + chunk.samples for chunk in plan.chunks)
+        step = self._steps.of(rows)
+        device, main = self._device, self._steps.stream
+        with device.on(main):
+            self._set_tables(plan, buffers)
+            self._fill(plan, step, buffers.words.numpy())
+            step.words.copy_(buffers.words[: step.layout.words], non_blocking=True)
+            if self._last_read is not None:  # until then the results of the step before are still needed
+                self._last_read.hold(main)
+            step.run()
+            device.record(main).hold(self._reader)
+        with device.on(self._reader):
+            buffers.results[:asked].copy_(self._steps.results[:asked], non_blocking=True)
+            read = self._last_read = device.record(self._reader)
+        self._flying.append(_Flying(plan, buffers.results.numpy().view(RESULT)[:asked, 0], read))
+
+    def land(self) -> list[tuple[Chunk, Sampled]]:
+        """What the oldest step in flight has sampled; waits for it."""
+        flying = self._flying.popleft()
+        flying.read.wait()
+        results, at = flying.results, 0
+        tokens = results["token"].tolist()
+        landed = []
+        for chunk in flying.plan.chunks:
+            scored = [_logprob(chunk, row, results[at + i]) for i, row in enumerate(chunk.scored_rows)]
+            at += len(scored)
+            token, logprob = None, None
+            if chunk.samples:
+                token = tokens[at]
+                if chunk.request.sampling.logprobs is not None:
+                    logprob = _logprob(chunk, len(chunk.tokens) - 1, results[at])
+                at += 1
+            landed.append((chunk, Sampled(token, logprob, scored)))
+        return landed
+
+    def _set_tables(self, plan: StepPlan, buffers: "_Buffers") -> None:
+        """Sends the page tables that have changed."""
+        for chunk in plan.chunks:
+            if self._tables_in_use[chunk.slot] is not chunk.pages:
+                row = buffers.tables[chunk.slot]
+                row.numpy()[: len(chunk.pages)] = chunk.pages
+                self._steps.tables[chunk.slot].copy_(row, non_blocking=True)
+                self._tables_in_use[chunk.slot] = chunk.pages
+
+    def _fill(self, plan: StepPlan, step: DeviceStep, words: npt.NDArray[np.int32]) -> None:
+        """Writes a plan's rows: tokens, places, what each logit row is for, and attention's work."""
+        chunks = plan.chunks
+        counts = np.array([len(chunk.tokens) for chunk in chunks], np.int32)
+        slots = np.array([chunk.slot for chunk in chunks], np.int32)
+        starts = np.array([chunk.start for chunk in chunks], np.int32)
+        firsts = np.cumsum(counts, dtype=np.int32) - counts
+        rows = int(counts.sum())
+        part = step.parts(words)
+        part["tokens"][:rows] = [token for chunk in chunks for token in chunk.tokens]
+        part["tokens"][rows:] = 0
+        part["slots"][:rows] = np.repeat(slots, counts)
+        part["slots"][rows:] = 0
+        part["positions"][:rows] = np.arange(rows, dtype=np.int32) + np.repeat(starts - firsts, counts)
+        part["positions"][rows:] = -1
+        self._ask(chunks, firsts, part["logit_row"], part["orders"].view(ORDER)[:, 0])
+        step.fill_work(part, Chunks(firsts, counts, slots, starts))
+
+    def _ask(
+        self,
+        chunks: tuple[Chunk, ...],
+        firsts: npt.NDArray[np.int32],
+        logit_row: npt.NDArray[np.int32],
+        orders: npt.NDArray[np.void],
+    ) -> None:
+        """Writes which rows need logits and what for, in the order in which `land` reads the results."""
+        at = 0
+        for chunk, first in zip(chunks, firsts.tolist(), strict=True):
+            for row in chunk.scored_rows:
+                logit_row[at], orders[at] = first + row, _scored(chunk, row)
+                at += 1
+            if chunk.samples:
+                if self._requests[chunk.slot] is not chunk.request:
+                    self._requests[chunk.slot] = chunk.request
+                    self._orders[chunk.slot] = _order(chunk.request, chunk.slot)
+                logit_row[at], orders[at] = first + len(chunk.tokens) - 1, self._orders[chunk.slot]
+                orders[at]["position"] = chunk.end
+                at += 1
+        logit_row[at:], orders[at:] = 0, _UNUSED
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Pinned memory of one step in flight: its words, its page tables, what it sampled."""
+
+    words: torch.Tensor
+    tables: torch.Tensor
+    results: torch.Tensor
+
+    @classmethod
+    def made(cls, steps: Steps, device: Device) -> "_Buffers":
+        tables, results = tuple(steps.tables.shape), (steps.sizes.logit_rows, RESULT.itemsize // 4)
+        return cls(device.pinned((steps.most_words,)), device.pinned(tables), device.pinned(results))
+
+
+_UNUSED = np.zeros((), ORDER)
+_UNUSED["target"], _UNUSED["top"], _UNUSED["slot"] = 0, -1, -1
+
+
+def _order(request: Request, slot: int) -> npt.NDArray[np.void]:
+    """How a request's tokens are sampled, whatever their position."""
+    how, order = request.sampling, np.zeros((), ORDER)
+    order["temperature"] = how.temperature if how.temperature >= GREEDY_BELOW else 0.0
+    order["top_p"], order["min_p"], order["top_k"] = how.top_p, how.min_p, how.top_k
+    order["target"], order["top"] = -1, -1 if how.logprobs is None else how.logprobs
+    seed = request.seed & (2**64 - 1)
+    order["seed_low"], order["seed_high"] = seed & (2**32 - 1), seed >> 32
+    order["prompt_index"], order["choice_index"], order["slot"] = request.prompt_index, request.choice_index, slot
+    return order
+
+
+def _scored(chunk: Chunk, row: int) -> npt.NDArray[np.void]:
+    """Orders to look up a prompt token's log-probability instead of drawing one."""
+    order = _UNUSED.copy()
+    position = chunk.start + row + 1
+    order["target"], order["top"] = chunk.request.prompt[position], chunk.request.sampling.prompt_logprobs or 0
+    order["position"] = position
+    return order
+
+
+def _logprob(chunk: Chunk, row: int, result: npt.NDArray[np.void]) -> TokenLogprob:
+    wanted = chunk.request.sampling
+    count = (wanted.logprobs if chunk.samples and row == len(chunk.tokens) - 1 else wanted.prompt_logprobs) or 0
+    top = list(zip(result["top_ids"][:count].tolist(), result["top_logprobs"][:count].tolist(), strict=True))
+    return TokenLogprob(chunk.start + row + 1, int(result["token"]), float(result["logprob"]), top)

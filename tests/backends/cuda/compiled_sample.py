@@ -1,0 +1,29 @@
+"""Compiles what the sampler launches, for a Hopper GPU without one; prints a line of JSON for each kernel."""
+
+import json
+
+import torch
+
+from parkway.backends.cuda.sample import ORDER, RESULT, Sampler
+from parkway.backends.cuda.sample_choice import choice_kernel
+from parkway.backends.cuda.sample_sums import largest_kernel, sums_kernel
+from tests.backends.cuda.offline import compile_instead
+
+VOCABULARIES = (151_936, 50_257)
+"""Of Qwen3, a multiple of 16, and of GPT-2, which is odd."""
+
+
+def main() -> None:
+    kernels = {kernel.fn.__name__: compile_instead(kernel) for kernel in (largest_kernel, sums_kernel, choice_kernel)}
+    for vocabulary in VOCABULARIES:
+        words = [torch.zeros((2, kind.itemsize // 4), dtype=torch.int32) for kind in (ORDER, RESULT)]
+        logits, last_tokens = torch.zeros((2, vocabulary)), torch.zeros(2, dtype=torch.int32)
+        sampler = Sampler(vocabulary, 2, torch.device("cpu"))
+        sampler.run(logits, words[0], last_tokens, words[1], 2, pdl=True)
+    for name, made in kernels.items():
+        for vocabulary, compiled in zip(VOCABULARIES, made, strict=True):
+            print(json.dumps({"kernel": name, "vocabulary": vocabulary, **compiled._asdict()}))
+
+
+if __name__ == "__main__":
+    main()

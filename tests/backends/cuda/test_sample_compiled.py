@@ -1,0 +1,42 @@
+"""The sampler's kernels, compiled for a Hopper GPU without one."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+KERNELS = ["largest_kernel", "sums_kernel", "choice_kernel"]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[dict[str, Any]]:
+    """Kernel, vocabulary, bytes of shared memory and of stack, registers, PTX."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.backends.cuda.compiled_sample"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def test_all_fit_and_none_spills(compiled: list[dict[str, Any]]) -> None:
+    assert [each["kernel"] for each in compiled] == [name for name in KERNELS for _ in range(2)]
+    for each in compiled:
+        assert each["stack"] == 0, each
+        assert each["shared"] < 32 * 1024, each
+
+
+def test_rows_of_aligned_logits_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]]) -> None:
+    assert all(("ld.global.v4.b32" in each["ptx"]) == (each["vocabulary"] % 16 == 0) for each in compiled)
+
+
+def test_each_waits_before_it_reads_and_then_lets_the_next_begin(compiled: list[dict[str, Any]]) -> None:
+    for each in compiled:
+        waits, begins = (each["ptx"].find(f"griddepcontrol.{what}") for what in ("wait", "launch_dependents"))
+        assert 0 < waits < begins < each["ptx"].find("ld.global"), each
+
+
+def test_no_float_is_added_across_programs(compiled: list[dict[str, Any]]) -> None:
+    assert not any(f".add.{kind}" in each["ptx"] for each in compiled for kind in ("f16", "bf16", "f32", "f64"))

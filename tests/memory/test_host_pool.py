@@ -1,0 +1,58 @@
+"""The host's pages: memory in slabs when it is needed, every byte of it counted, never more than was allowed."""
+
+import pytest
+import torch
+
+from parkway.memory.cuda_copies import PinnedSlab
+from parkway.memory.host_pool import HostPool
+
+
+class HeldSlab:
+    pinned = False
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+    def page(self, index: int) -> int:
+        return index
+
+
+def test_slabs_come_when_they_are_needed_and_every_byte_counts() -> None:
+    pool = HostPool(1000 * 2**20, 9 * 2**20, HeldSlab)
+    assert (pool.pages, pool.held_bytes) == (15 * 7, 0)
+    pool.prepare([8, 13, 20])
+    assert pool.held_bytes == 2 * 64 * 2**20
+    assert [pool.page(number) for number in (7, 8, 13, 20)] == [0, 1, 6, 6]
+    pool.prepare([9])
+    assert (pool.held_bytes, pool.pinned_bytes) == (2 * 64 * 2**20, 0)
+
+
+@pytest.mark.parametrize(
+    ("most", "page", "pages"), [(2**20, 2**21, 0), (0, 100, 0), (5 * 2**20, 2**20, 5), (600, 200, 3)]
+)
+def test_a_small_pool_keeps_its_bound(most: int, page: int, pages: int) -> None:
+    pool = HostPool(most, page, HeldSlab)
+    assert pages // 2 <= pool.pages <= pages
+    pool.prepare(range(pool.pages))
+    assert pool.held_bytes <= most
+
+
+@pytest.mark.parametrize("page_mib", [1, 9, 21, 40, 64, 65, 100])
+def test_little_of_a_slab_is_lost(page_mib: int) -> None:
+    pool = HostPool(2**36, page_mib * 2**20, HeldSlab)
+    pool.prepare([0])
+    used = pool._slab_pages * pool.page_bytes
+    assert used <= pool.held_bytes <= used * 8 / 7
+
+
+def test_a_slab_says_of_the_memory_in_hand_whether_it_is_pinned() -> None:
+    slab = PinnedSlab(torch.zeros(2, 5, dtype=torch.bfloat16), 64)
+    assert slab.pinned is torch.cuda.is_available()
+    assert slab.page(2).shape == (2, 5)
+    slab.page(2)[:] = 3
+    assert not (slab.page(1) == 3).any()
+
+
+def test_a_slab_that_no_machine_holds_is_refused() -> None:
+    with pytest.raises(MemoryError):
+        PinnedSlab(torch.zeros(1), 2**62)

@@ -1,0 +1,131 @@
+"""The whole way of a step on the GPU backend: on a GPU, or on the CPU under Triton's interpreter."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from parkway.backends.bit_check import BitCheckFailed, Verdict
+from parkway.backends.cuda.device import Device
+from parkway.config import EngineSettings
+from parkway.engine.build import make_engine
+from parkway.request import Output, Request, SamplingParams
+from parkway.runner import cuda_load
+from parkway.runner.cpu_load import load_on_cpu
+from parkway.runner.cuda_load import CudaModel, load_on_gpu
+from parkway.runner.load import Model
+from parkway.weights import open_checkpoint
+from parkway.weights.shapes import Shape
+from tests.backends.cuda.interpreted import mend
+from tests.checkpoints import QWEN2, QWEN3, tiny_folder, tiny_llama
+
+if not torch.cuda.is_available():
+    mend()
+
+pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+
+SETTINGS = EngineSettings(ctx_size=256, parallel=2)
+REQUESTS = [
+    Request(id=0, prompt=[3, 1, 4, 1, 5], sampling=SamplingParams(max_tokens=2, temperature=0, logprobs=2), seed=0),
+    Request(
+        id=1,
+        prompt=[*range(90, 110)],
+        sampling=SamplingParams(max_tokens=2, temperature=0.8, top_k=20, logprobs=2, prompt_logprobs=1),
+        seed=7,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("tiny") / "f16.gguf", types=("F16",))
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> CudaModel:
+    """On the CPU the bit check would take minutes: its parts are tested one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not torch.cuda.is_available():
+            patch.setattr(cuda_load, "kept_verdict", lambda kernels, types, device: Verdict(0, {}, 0.0))
+        return load_on_gpu(open_checkpoint(path), SETTINGS, Device.found())
+
+
+def answers(model: Model, requests: list[Request], settings: EngineSettings = SETTINGS) -> dict[int, list[Output]]:
+    engine = make_engine(model, settings)
+    for request in requests:
+        engine.arrive(request)
+    outputs: dict[int, list[Output]] = {request.id: [] for request in requests}
+    while not engine.idle:
+        report = engine.step()
+        for output in report.outputs if report else ():
+            outputs[output.request_id].append(output)
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def together(model: CudaModel) -> dict[int, list[Output]]:
+    return answers(model, REQUESTS)
+
+
+def test_an_answer_alone_is_the_answer_in_company(model: CudaModel, together: dict[int, list[Output]]) -> None:
+    alone = answers(model, [REQUESTS[1]])[1]
+    assert [output.token_ids for output in alone] == [output.token_ids for output in together[1]]
+    assert [output.logprobs for output in alone] == [output.logprobs for output in together[1]]
+
+
+def test_every_token_and_every_prompt_logprob_is_reported(together: dict[int, list[Output]]) -> None:
+    for request in REQUESTS:
+        outputs = together[request.id]
+        assert [len(output.token_ids) for output in outputs if output.token_ids] == [1, 1]
+        assert outputs[-1].finish_reason == "length"
+    scored = [logprob.position for output in together[1] for logprob in output.prompt_logprobs]
+    assert scored == list(range(1, 20))
+
+
+def test_both_backends_agree_but_for_rounding(path: Path, together: dict[int, list[Output]]) -> None:
+    """The CPU without quantised activations is the measure; the GPU rounds every value to bf16."""
+    settings = replace(SETTINGS, activations="f32")
+    cpu = answers(load_on_cpu(open_checkpoint(path), settings), REQUESTS, settings)
+    for request in REQUESTS:
+        for ours, theirs in zip(together[request.id], cpu[request.id], strict=True):
+            for a, b in zip(ours.prompt_logprobs, theirs.prompt_logprobs, strict=True):
+                assert a.logprob == pytest.approx(b.logprob, abs=0.15)
+    assert [output.token_ids for output in together[0]] == [output.token_ids for output in cpu[0]]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
+def test_graphs_change_no_bit(model: CudaModel, together: dict[int, list[Output]]) -> None:
+    assert answers(model, REQUESTS, replace(SETTINGS, cuda_graphs="off")) == together
+
+
+def test_a_kernel_whose_bits_depend_on_the_batch_makes_the_load_fail_by_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
+    class Planted:
+        name, rows, candidates = "linear", 6, ((1,), (2,))
+
+        def suits(self, config: tuple[int, ...], rows: int) -> bool:
+            return True
+
+        def output(self, config: tuple[int, ...], rows: slice) -> torch.Tensor:
+            made: torch.Tensor = torch.arange(6.0)[rows] + (rows.stop - rows.start) * 2.0**-20
+            return made
+
+    monkeypatch.setattr(cuda_load, "subjects", lambda device, types: iter([Planted()]))
+    monkeypatch.setattr(cuda_load, "_compile_side_by_side", lambda types: None)
+    with pytest.raises(BitCheckFailed, match="linear"):
+        load_on_gpu(open_checkpoint(path), SETTINGS, Device.found())
+
+
+@pytest.mark.parametrize("family", [QWEN2, QWEN3])
+def test_the_other_families_agree_with_the_cpu(family: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(cuda_load, "kept_verdict", lambda kernels, types, device: Verdict(0, {}, 0.0))
+    how = SamplingParams(max_tokens=1, temperature=0, logprobs=2)
+    request = Request(id=0, prompt=[9, 8], sampling=how, seed=0)
+    folder = open_checkpoint(tiny_folder(tmp_path / "tiny", family))
+    settings = replace(SETTINGS, activations="f32")
+    (gpu,) = answers(load_on_gpu(folder, SETTINGS, Device.found()), [request])[0]
+    (cpu,) = answers(load_on_cpu(folder, settings), [request], settings)[0]
+    assert gpu.logprobs[0].logprob == pytest.approx(cpu.logprobs[0].logprob, abs=0.1)
