@@ -52,10 +52,10 @@ class Accuracy:
     error: float
 
 
-def accuracy(path: Path, activations: Activations) -> Accuracy:
+def accuracy(path: Path, settings: EngineSettings) -> Accuracy:
     """Runs every sequence of the reference through an engine on the model file."""
     sequences = msgspec.json.decode(REFERENCE.read_bytes(), type=Reference).sequences
-    engine = build_engine(path, EngineSettings(device="cpu", ctx_size=1024, activations=activations))
+    engine = build_engine(path, settings)
     found = [scored(engine, index, sequence.token_ids) for index, sequence in enumerate(sequences)]
     pairs = [
         (row, by_position[row.position + 1])
@@ -84,7 +84,9 @@ def row_errors(row: Row, mine: TokenLogprob) -> list[float]:
     return [abs(top.get(token, mine.top[-1][1]) - exact) for token, exact in row.top20[:TOP]]
 
 
-def record(results: Path, figure: str, value: float, unit: str, reach: float) -> None:
+def record(
+    results: Path, figure: str, value: float, unit: str, reach: float, *, command: str, packages: tuple[str, ...] = ()
+) -> None:
     records.write(
         results,
         figure=f"accuracy: {figure}",
@@ -92,7 +94,8 @@ def record(results: Path, figure: str, value: float, unit: str, reach: float) ->
         unit=unit,
         better="higher" if unit == "%" else "lower",
         reach=reach,
-        command=COMMAND,
+        command=command,
+        packages=packages,
     )
 
 
@@ -102,7 +105,8 @@ def main() -> None:
     results: Path = parser.parse_args().results
     measured: dict[str, Accuracy] = {}
     for activations, reach in REACH_ERROR.items():
-        made = measured[activations] = accuracy(default_model.fetch(), activations)
+        settings = EngineSettings(device="cpu", ctx_size=1024, activations=activations)
+        made = measured[activations] = accuracy(default_model.fetch(), settings)
         print(f"{activations}: {made.rows} rows, argmax agrees in {made.agreement:.1f} %, mean error {made.error:.5f}")
         record(
             results,
@@ -110,8 +114,10 @@ def main() -> None:
             made.error,
             "nat",
             reach,
+            command=COMMAND,
         )
-    record(results, "argmax agreement, int8 activations", measured["int8"].agreement, "%", REACH_AGREEMENT)
+    agreement = measured["int8"].agreement
+    record(results, "argmax agreement, int8 activations", agreement, "%", REACH_AGREEMENT, command=COMMAND)
     print(msgspec.json.encode(measured).decode())
 
 

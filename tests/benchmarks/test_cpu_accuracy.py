@@ -4,21 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cpu_accuracy import REACH_AGREEMENT, REACH_ERROR, Row, accuracy, row_errors
-from parkway.config import Activations
+from benchmarks.cpu_accuracy import REACH_AGREEMENT, REACH_ERROR, Accuracy, Row, accuracy, row_errors
+from parkway.config import Activations, EngineSettings
 from parkway.request import TokenLogprob
+
+
+def on_cpu(path: Path, activations: Activations) -> Accuracy:
+    return accuracy(path, EngineSettings(device="cpu", ctx_size=1024, activations=activations))
 
 
 @pytest.mark.parametrize("activations", ["int8", "f32"])
 def test_the_default_model_is_as_near_as_it_should_be(smollm2: Path, activations: Activations) -> None:
-    made = accuracy(smollm2, activations)
+    made = on_cpu(smollm2, activations)
     assert made.rows == 304
     assert made.agreement >= REACH_AGREEMENT
     assert made.error <= REACH_ERROR[activations]
 
 
 def test_rounding_is_what_lies_between_the_two(smollm2: Path) -> None:
-    assert accuracy(smollm2, "int8").error > 100 * accuracy(smollm2, "f32").error
+    assert on_cpu(smollm2, "int8").error > 100 * on_cpu(smollm2, "f32").error
 
 
 def test_errors_are_of_the_references_five_most_probable() -> None:

@@ -19,7 +19,7 @@ from parkway.backends.bit_check import Subject, Verdict
 from parkway.backends.cuda import attention_subjects, linear_subjects, quantised_subjects, sample_subjects
 from parkway.backends.cuda.attention import Choices, few_candidates, many_candidates
 from parkway.backends.cuda.chooser import Chooser
-from parkway.backends.cuda.device import Device
+from parkway.backends.cuda.device import EARLY_ABOVE, Device
 from parkway.backends.cuda.fast import FastLinears, FastOps
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.operations import CudaOps, Pool
@@ -79,6 +79,7 @@ class CudaModel:
     device: Device
     verdict: Verdict
     kernels: str
+    quantised: bool
     fingerprint: str
     weight_bytes: int
 
@@ -115,7 +116,8 @@ class CudaModel:
         chooser = Chooser(Tuner(cache_folder() / "tuned" / f"{self.kernels}.json", self.verdict))
         exact = settings.numerics == "exact"
         linears = (ExactLinears if exact else FastLinears)(chooser, self.device)
-        return (CudaOps if exact else FastOps)(pool, linears, Choices(few, many), self.device)
+        early_above = 0 if self.quantised else EARLY_ABOVE
+        return (CudaOps if exact else FastOps)(pool, linears, Choices(few, many), self.device, early_above)
 
 
 @contextmanager
@@ -133,7 +135,8 @@ def load_on_gpu(checkpoint: Checkpoint, settings: EngineSettings, device: Device
     """Packs a checkpoint's weights and checks the kernels. Raises BadFile, Unsupported, NoRoom, BitCheckFailed."""
     device = device or Device.found()
     kernels = _kernels()
-    verdict = kept_verdict(kernels, _quantised(checkpoint), device)
+    types = _quantised(checkpoint)
+    verdict = kept_verdict(kernels, types, device)
     taken = CudaPack(device.torch)
     with _room(device, f"{checkpoint.path}: the weights"):
         family = build_model(checkpoint, taken)
@@ -144,6 +147,7 @@ def load_on_gpu(checkpoint: Checkpoint, settings: EngineSettings, device: Device
         device=device,
         verdict=verdict,
         kernels=kernels,
+        quantised=bool(types),
         fingerprint=fingerprint(*parts),
         weight_bytes=taken.bytes,
     )

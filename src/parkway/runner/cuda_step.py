@@ -15,7 +15,7 @@ from parkway.backends.cuda import attention_work
 from parkway.backends.cuda.attention import Work
 from parkway.backends.cuda.attention_work import Chunks, Lists
 from parkway.backends.cuda.batch import Layout
-from parkway.backends.cuda.device import Device, launches_early
+from parkway.backends.cuda.device import Device
 from parkway.backends.cuda.operations import CudaOps, Pool, StepTensors
 from parkway.backends.cuda.sample import ORDER, RESULT, Sampler
 from parkway.models import Dense
@@ -140,5 +140,5 @@ class DeviceStep:
         steps.ops.begin(step)
         logits = steps.family.forward(steps.ops)
         rows = len(part["logit_row"])
-        early = launches_early(steps.device, rows)
+        early = steps.ops.early
         steps.sampler.run(logits, part["orders"], steps.last_tokens, steps.results, rows, early)

@@ -74,7 +74,7 @@ _GPU_SIZES: dict[Mode, Size] = {
         ),
         longest_by_ones=257,
         give_back_every=7,
-        sample=40,
+        sample=30,
     ),
 }
 SIZES: dict[Device, dict[Mode, Size]] = {"cpu": _CPU_SIZES, "cuda": _GPU_SIZES}

@@ -80,7 +80,7 @@ class AttentionSubject:
             rows,
             len(chunks.row),
             positions,
-            few_tokens=tokens,
+            few_tokens=self.few_config(config).height // self.shape.group,
             many_tokens=tokens,
             most_partials=rows * positions,
             split=self.split,
@@ -91,6 +91,10 @@ class AttentionSubject:
         lists = Lists(*(np.zeros(length, np.int32) for length in sizes.shapes.values()))
         build(sizes, chunks, rows, lists)
         return sizes, lists
+
+    def few_config(self, config: Config) -> Config:
+        """What computes the list for few rows: `config`, or where that is for many, the first that is for few."""
+        return config if config.apart else few_candidates(self.shape.group, self.shape.head_dim)[0]
 
     def computed(self, config: Config, chunks: Chunks, q: torch.Tensor) -> torch.Tensor:
         """bf16 [rows, heads, head_dim], all chunks by the kernel of `config`."""
@@ -104,7 +108,7 @@ class AttentionSubject:
             Work(*(torch.from_numpy(part).to(device) for part in lists)),
             Scratch.allocate(sizes.partials, shape.heads, shape.kv_heads, shape.head_dim, device),
             torch.full_like(q, torch.nan),
-            config=Configs(config, config),
+            config=Configs(self.few_config(config), config),
             scale=1 / math.sqrt(shape.head_dim),
             window=shape.window,
             soft_cap=shape.soft_cap,

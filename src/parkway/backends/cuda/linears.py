@@ -12,7 +12,7 @@ import torch
 
 from parkway.backends.cuda import linear, linear_config, quantised, quantised_many
 from parkway.backends.cuda.chooser import Chooser
-from parkway.backends.cuda.device import Device, launches_early
+from parkway.backends.cuda.device import EARLY_ABOVE, Device, launches_early
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.quantised import QuantMatrix
 from parkway.backends.cuda.weights import CudaMatrix, DenseMatrix
@@ -60,7 +60,7 @@ class ExactLinears:
             return quantised_many.finished(total, bias=matrix.bias, residual=residual, out_dtype=out_dtype)
         suited = self._suited(x, matrix, 0)
         # Kernels read weights before the one in front has ended.
-        pdl = launches_early(self._device, len(x)) and suited is matrix
+        pdl = suited is matrix and self._early(x, matrix)
         return self._product(x, suited, residual, out_dtype, pdl)
 
     def _product(
@@ -84,7 +84,7 @@ class ExactLinears:
             opened = self._sums(x, gate, parts)
             return quantised_many.finished(opened, self._sums(x, up, parts))
         pair = self._suited(x, gate, 0), self._suited(x, up, 1)
-        pdl = launches_early(self._device, len(x)) and pair[0] is gate
+        pdl = pair[0] is gate and self._early(x, gate)
 
         def launch(config: Any, both: tuple[Any, ...]) -> torch.Tensor:
             first, second = both
@@ -110,6 +110,9 @@ class ExactLinears:
             )
 
         return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
+
+    def _early(self, x: torch.Tensor, matrix: CudaMatrix) -> bool:
+        return launches_early(self._device, len(x), 0 if isinstance(matrix, QuantMatrix) else EARLY_ABOVE)
 
     def _suited(self, x: torch.Tensor, matrix: CudaMatrix, place: int) -> CudaMatrix:
         """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""

@@ -53,15 +53,19 @@ class Pool:
 
 
 class CudaOps:
-    """Values are bf16 [rows, width]. `begin` a step, then run a model's forward pass."""
+    """Values are bf16 [rows, width]. `begin` a step, then run a model's forward pass.
 
-    def __init__(self, pool: Pool, linears: Linears, choices: Choices, device: Device) -> None:
+    `early_above`: with more rows than that, kernels are launched before those ahead of them have ended.
+    """
+
+    def __init__(self, pool: Pool, linears: Linears, choices: Choices, device: Device, early_above: int) -> None:
         self.step: StepTensors
         self._pool = pool
         self._linears = linears
         self._choices = choices
         self._device = device
-        self._pdl = False
+        self._early_above = early_above
+        self.early = False
         partial_bytes = 4 * pool.heads * pool.kv.head_dim
         splits = -(-len(pool.pages) * PAGE_TOKENS // SPLIT)
         self._partials = min(MOST_FEW_ROWS * splits, SCRATCH_BYTES // partial_bytes)
@@ -72,7 +76,7 @@ class CudaOps:
     def begin(self, step: StepTensors) -> None:
         """What is launched from now on computes this step."""
         self.step = step
-        self._pdl = launches_early(self._device, len(step.tokens))
+        self.early = launches_early(self._device, len(step.tokens), self._early_above)
 
     def work_sizes(self, rows: int, chunks: int, pages: int) -> Sizes:
         """How attention's lists are cut and how long they are, for steps of so many rows in so many chunks."""
@@ -92,11 +96,11 @@ class CudaOps:
         step = self.step
         ids = (step.tokens, step.slots, step.last_tokens)
         if isinstance(table, QuantMatrix):
-            return embed_rows(table, *ids, pdl=self._pdl)
-        return rows.embed(*ids, table.values, pdl=self._pdl)
+            return embed_rows(table, *ids, pdl=self.early)
+        return rows.embed(*ids, table.values, pdl=self.early)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-        return rows.rms_norm(x, weight, epsilon, pdl=self._pdl)
+        return rows.rms_norm(x, weight, epsilon, pdl=self.early)
 
     def linear(self, x: torch.Tensor, weights: Together) -> tuple[torch.Tensor, ...]:
         made: list[torch.Tensor] = []
@@ -115,7 +119,7 @@ class CudaOps:
     ) -> torch.Tensor:
         step, pool = self.step, self._pool
         places = (pool.turns, step.positions, step.slots, step.tables, pool.pages, layer, pool.rope)
-        return rows.rope_and_write(q, k, v, *places, norms, pdl=self._pdl)
+        return rows.rope_and_write(q, k, v, *places, norms, pdl=self.early)
 
     def attention(self, q: torch.Tensor, layer: int) -> torch.Tensor:
         pool, step = self._pool, self.step
@@ -131,12 +135,12 @@ class CudaOps:
             out,
             config=self._choices.of(len(q)),
             scale=1 / math.sqrt(pool.kv.head_dim),
-            pdl=self._pdl,
+            pdl=self.early,
         )
         return out.view(len(q), -1)
 
     def take(self, x: torch.Tensor) -> torch.Tensor:
-        return rows.take(x, self.step.logit_row, pdl=self._pdl)
+        return rows.take(x, self.step.logit_row, pdl=self.early)
 
     def logits(self, x: torch.Tensor, head: CudaMatrix) -> torch.Tensor:
         return self._linears.rows(x, head, out_dtype=torch.float32)

@@ -64,7 +64,7 @@ def packed(name: str, type_name: str, raw: npt.NDArray[np.uint8], columns: int, 
     made = torch.empty((bands, tiles, kind.tile_bytes), dtype=torch.uint8, device=device)
     step = max(1, SLICE_VALUES // (tiles * TILE_COLUMNS * BAND_ROWS))
     for band in range(0, bands, step):
-        some = np.ascontiguousarray(raw[band * BAND_ROWS : (band + step) * BAND_ROWS])
+        some = raw[band * BAND_ROWS : (band + step) * BAND_ROWS].copy()  # torch takes no read-only memory
         made[band : band + step] = _tiles(kind, torch.from_numpy(some).to(device), tiles)
     return made
 
