@@ -96,6 +96,17 @@ def test_chat_renders_the_template(llm: LLM) -> None:
     assert completion == llm.generate("abc!", params)[0]
 
 
+def test_a_prompt_that_was_computed_before_is_found_and_changes_nothing(llm: LLM) -> None:
+    prompt, params = [i % 50 for i in range(200)], SamplingParams(max_tokens=70, seed=2, logprobs=0, ignore_eos=True)
+    cold, found = (llm.generate(prompt, params)[0] for _ in range(2))
+    without = llm.generate(prompt, SamplingParams(max_tokens=70, seed=2, ignore_eos=True, cache_prompt=False))[0]
+    longer = llm.generate([*prompt, *cold.token_ids, 7], params)[0]
+    assert [each.cached_tokens for each in (cold, found, without, longer)] == [0, 192, 0, 256]
+    assert found == cold
+    assert without.token_ids == cold.token_ids == answer(prompt, 2, max_tokens=70, ignore_eos=True)
+    assert longer.token_ids == answer([*prompt, *cold.token_ids, 7], 2, max_tokens=70, ignore_eos=True)
+
+
 def test_no_prompts_no_answers(llm: LLM) -> None:
     assert llm.generate([]) == []
 

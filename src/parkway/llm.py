@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -26,7 +26,8 @@ class Completion:
     """One answer. `text` has no special tokens and ends before a stop string; `token_ids` are those that made it.
 
     The log-probabilities are there if they were asked for: one entry per token of the answer, and one per token of
-    the prompt but the first. finish_reason is "stop" or "length". `seed` brings the same answer again.
+    the prompt but the first. finish_reason is "stop" or "length". `seed` brings the same answer again. `cached_tokens`
+    of the prompt were found and not computed; two answers are equal whatever it is.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Completion:
     prompt_logprobs: list[TokenLogprob]
     finish_reason: str
     seed: int
+    cached_tokens: int = field(compare=False)
 
 
 class LLM:
@@ -125,18 +127,28 @@ class _Answer:
         self._logprobs: list[TokenLogprob] = []
         self._prompt_logprobs: list[TokenLogprob] = []
         self._finish_reason: str | None = None
+        self._cached_tokens = 0
 
     @property
     def completion(self) -> Completion:
-        text, reason = "".join(self._pieces), self._finish_reason
+        reason = self._finish_reason
         assert reason is not None, "the answer has not ended"
-        return Completion(text, self._token_ids, self._logprobs, self._prompt_logprobs, reason, self.request.seed)
+        return Completion(
+            text="".join(self._pieces),
+            token_ids=self._token_ids,
+            logprobs=self._logprobs,
+            prompt_logprobs=self._prompt_logprobs,
+            finish_reason=reason,
+            seed=self.request.seed,
+            cached_tokens=self._cached_tokens,
+        )
 
     def take(self, output: Output) -> str | None:
         """Add what has come; returns the finish reason if that ended the answer. Raises EngineDied."""
         if output.finish_reason == "error":
             raise EngineDied(output.error)
         self._prompt_logprobs += output.prompt_logprobs
+        self._cached_tokens += output.cached_tokens
         for index, token_id in enumerate(output.token_ids):
             self._token_ids.append(token_id)
             self._logprobs += output.logprobs[index : index + 1]

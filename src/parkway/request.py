@@ -16,7 +16,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     Order: temperature, then top_k, top_p, min_p on what is left. temperature 0 is greedy: highest logit, ties to the
     lower id. max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only,
-    n for it and the n most probable (of the unmodified distribution). Raises BadRequest naming the field.
+    n for it and the n most probable (of the unmodified distribution). cache_prompt: False computes the whole prompt
+    even if pages of its beginning are still there; the answer is the same. Raises BadRequest naming the field.
     """
 
     max_tokens: int | None = None
@@ -29,6 +30,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    cache_prompt: bool = True
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -84,7 +86,11 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
-    """What one step brought for one request. The last has a finish reason: stop, length, cancelled or error."""
+    """What one step brought for one request. The last has a finish reason: stop, length, cancelled or error.
+
+    `cached_tokens`: how many tokens of the prompt were not computed because their pages were there; told once, when
+    the prompt has been.
+    """
 
     request_id: int
     token_ids: list[int] = []
@@ -92,6 +98,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     prompt_logprobs: list[TokenLogprob] = []
     finish_reason: str | None = None
     error: str | None = None
+    cached_tokens: int = 0
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +130,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: int = 0
     answer_tokens: int = 0
     given_back: int = 0
+    cached_tokens: int = 0
     finished: dict[str, int] = {}
 
 

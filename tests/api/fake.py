@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parkway.engine.door import Sink
@@ -43,13 +44,24 @@ class _Open:
     request: Request
     sink: Sink
     script: list[int]
+    cached_tokens: int
     sent: int = 0
 
 
 class FakeDoor:
-    """Every request gets the same answer, a token in each step. Steps by itself, or by `step` if `paced`."""
+    """Every request gets the same answer, a token in each step. Steps by itself, or by `step` if `paced`.
 
-    def __init__(self, answer: str | bytes = "Hello, world!", *, paced: bool = False, seconds: float = 0) -> None:
+    The requests find as many tokens of their prompts as `cached` says, in the order in which they come; then none.
+    """
+
+    def __init__(
+        self,
+        answer: str | bytes = "Hello, world!",
+        *,
+        paced: bool = False,
+        seconds: float = 0,
+        cached: Sequence[int] = (),
+    ) -> None:
         self.facts = Facts(
             model="toy",
             n_ctx=N_CTX,
@@ -59,7 +71,9 @@ class FakeDoor:
             weight_bytes=1,
             pool_bytes=2,
         )
-        self.snapshot = Snapshot(running=1, waiting=2, pages_used=3, pages_total=4, prompt_tokens=5, answer_tokens=6)
+        self.snapshot = Snapshot(
+            running=1, waiting=2, pages_used=3, pages_total=4, prompt_tokens=5, answer_tokens=6, cached_tokens=3
+        )
         self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.asked: list[Request] = []
         self.cancelled: list[int] = []
@@ -67,6 +81,7 @@ class FakeDoor:
         self._answer = list(answer if isinstance(answer, bytes) else answer.encode())
         self._paced = paced
         self._seconds = seconds
+        self._cached = iter(cached)
         self._ids = itertools.count()
         self._stepping: asyncio.Task[None] | None = None
 
@@ -77,7 +92,7 @@ class FakeDoor:
         if self.died.done():
             raise EngineDied(self.died.result())
         self.asked.append(request)
-        self.open[request.id] = _Open(request, sink, [*self._answer, EOS])
+        self.open[request.id] = _Open(request, sink, [*self._answer, EOS], next(self._cached, 0))
         if not self._paced and (self._stepping is None or self._stepping.done()):
             self._stepping = asyncio.create_task(self._step_on())
 
@@ -117,7 +132,8 @@ class FakeDoor:
         reason = "stop" if ids and ids[-1] == EOS else "length" if opened.sent >= limit else None
         if reason:
             del self.open[request.id]
-        opened.sink(Output(request.id, ids, rows, prompt_rows, reason))
+        cached_tokens = 0 if first else opened.cached_tokens
+        opened.sink(Output(request.id, ids, rows, prompt_rows, reason, cached_tokens=cached_tokens))
 
 
 def scored(ids: list[int], start: int, top: int) -> list[TokenLogprob]:

@@ -33,6 +33,7 @@ async def test_whole(openai: tuple[AsyncOpenAI, FakeDoor]) -> None:
         "prompt_tokens": prompt,
         "completion_tokens": tokens,
         "total_tokens": prompt + tokens,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     assert answer.model_extra == {"parkway": {"seed": 7}}
     [asked] = door.asked

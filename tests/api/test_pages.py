@@ -34,6 +34,8 @@ async def test_metrics(within: Connect) -> None:
     assert samples["vllm:num_preemptions_total",] == 0
     assert samples["vllm:prompt_tokens_total",] == 5
     assert samples["vllm:generation_tokens_total",] == 6
+    assert samples["vllm:prefix_cache_queries_total",] == 5
+    assert samples["vllm:prefix_cache_hits_total",] == 3
     reasons = {reason: samples["vllm:request_success_total", reason] for reason in ("stop", "length", "abort", "error")}
     assert reasons == {"stop": 3, "length": 1, "abort": 0, "error": 0}
     assert samples["vllm:time_to_first_token_seconds_count",] == 4

@@ -57,7 +57,7 @@ async def test_chat_frames(within: Connect) -> None:
         for delta, reason in zip(deltas, [None] * 5 + ["stop"], strict=True)
     ]
     counts = {"prompt_tokens": 8, "completion_tokens": 6, "total_tokens": 14}
-    assert usage == head | {"choices": [], "usage": counts}
+    assert usage == head | {"choices": [], "usage": counts | {"prompt_tokens_details": {"cached_tokens": 0}}}
 
 
 async def test_completion_frames(within: Connect) -> None:

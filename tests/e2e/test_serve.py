@@ -14,7 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from openai import APIError, AsyncOpenAI
+from openai.types import CompletionUsage
+from openai.types.chat import ChatCompletionMessageParam
 
+MODEL = "SmolLM2-135M-Instruct.Q4_1"
 QUESTIONS = ("Name three colours.", "What is 2 + 2?", "Tell me about whales.", "Write a short poem about rain.")
 
 
@@ -46,7 +49,7 @@ async def ask(client: AsyncOpenAI, question: str, max_tokens: int = 40, **more: 
     """A streamed answer's text and the log-probability of each of its tokens."""
     text, logprobs = "", []
     stream = await client.chat.completions.create(
-        model="SmolLM2-135M-Instruct.Q4_1",
+        model=MODEL,
         messages=[{"role": "user", "content": question}],
         max_tokens=max_tokens,
         logprobs=True,
@@ -69,6 +72,47 @@ async def test_four_chats_at_once_get_the_answers_that_each_gets_alone(server: s
         together = await asyncio.gather(*(ask(client, question, **how) for question in QUESTIONS))
     assert together == alone
     assert all(len(logprobs) > 5 for _, logprobs in alone)
+
+
+async def said(
+    client: AsyncOpenAI, messages: list[ChatCompletionMessageParam], **more: Any
+) -> tuple[str, list[float], CompletionUsage]:
+    """A whole answer: its text, the log-probabilities of its tokens, and what it used."""
+    answer = await client.chat.completions.create(
+        model=MODEL, messages=messages, max_tokens=80, temperature=0, logprobs=True, **more
+    )
+    [choice] = answer.choices
+    assert choice.message.content
+    assert choice.logprobs
+    assert answer.usage
+    return choice.message.content, [row.logprob for row in choice.logprobs.content or []], answer.usage
+
+
+def cached(usage: CompletionUsage) -> int | None:
+    assert usage.prompt_tokens_details
+    return usage.prompt_tokens_details.cached_tokens
+
+
+async def test_the_pages_of_a_chat_are_found_by_the_same_prompt_and_by_its_next_turn(server: str) -> None:
+    lines = " ".join(f"Line {number}: the grey whale swam past the harbour again." for number in range(12))
+    asked: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": f"{lines} Write a long story about that whale."}
+    ]
+    async with AsyncOpenAI(base_url=f"{server}/v1", api_key="none") as client:
+        text, logprobs, cold = await said(client, asked)
+        again = await said(client, asked)
+        without = await said(client, asked, extra_body={"cache_prompt": False})
+        asked += [{"role": "assistant", "content": text}, {"role": "user", "content": "How many times?"}]
+        turn = await said(client, asked)
+        turn_without = await said(client, asked, extra_body={"cache_prompt": False})
+    assert again[:2] == without[:2] == (text, logprobs)
+    assert turn[:2] == turn_without[:2]
+    prompt = cold.prompt_tokens
+    assert prompt >= 130
+    assert [cached(each) for each in (cold, again[2], without[2])] == [0, (prompt - 1) // 64 * 64, 0]
+    computed = prompt + cold.completion_tokens - 1  # the last token of an answer is never computed
+    assert computed // 64 > prompt // 64
+    assert (cached(turn[2]), cached(turn_without[2])) == (computed // 64 * 64, 0)
 
 
 async def test_prompt_scores_are_keyed_by_position_and_do_not_depend_on_the_form_of_the_prompt(server: str) -> None:

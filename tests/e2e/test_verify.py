@@ -1,10 +1,12 @@
 """`parkway verify` end to end: nothing differs in Parkway as it is, and what is planted into it is found."""
 
 import ctypes
+import dataclasses
 import itertools
 import json
 import re
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ from msgspec.structs import replace
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
 from parkway.config import EngineSettings
-from parkway.plan.step import Chunk, StepPlan
+from parkway.plan import slot
+from parkway.plan.prefix import chain
+from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.runner.cpu_runner import CpuRunner
+from parkway.verify.configurations import AXES
 from tests.checkpoints import QWEN2, QWEN3, tiny_folder, tiny_gguf, tiny_llama
 
 CPU = EngineSettings(device="cpu")
@@ -49,6 +54,7 @@ def test_the_default_model_is_exact(smollm2: Path, capsys: Capture) -> None:
     assert line["configurations"] >= 20
     assert line["compared_steps"] > 1000
     assert line["given_back"] > 0
+    assert line["cached_tokens"] > 500
     assert line.keys() >= {"mode", "seed", "chats", "seconds", "machine", "versions", "fingerprint"}
     assert "differs" not in text
 
@@ -126,3 +132,48 @@ def test_a_page_that_two_chats_write_is_found(tiny: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(CpuRunner, "launch", launch)
     assert verify.run(tiny, "quick", 0, CPU) == 1
+
+
+def names_that_ignore_what_is_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot, "chain", lambda _, tokens: chain(b"", tokens))
+
+
+def names_that_tell_only_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def where(before: bytes, tokens: Sequence[int]) -> bytes:
+        page = before[0] + 1 if before else 0
+        return bytes([page]) + chain(b"", tokens)
+
+    monkeypatch.setattr(slot, "chain", where)
+
+
+def tables_that_take_only_pages_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough while every chat computes all of its pages itself; those that were found are another chat's here."""
+    own = CpuRunner._place
+
+    def place(runner: CpuRunner, chunk: Chunk, row: int) -> int:
+        first = chunk.start // PAGE_TOKENS
+        known = tuple(map(int, runner._tables[chunk.slot, :first]))
+        return own(runner, replace(chunk, pages=known + chunk.pages[first:]), row)
+
+    monkeypatch.setattr(CpuRunner, "_place", place)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        names_that_ignore_what_is_before,
+        names_that_tell_only_where,
+        tables_that_take_only_pages_to_write,
+    ],
+)
+def test_a_page_that_is_not_the_chats_own_beginning_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    plant(monkeypatch)
+    assert verify.run(tiny, "quick", 0, CPU) == 1
+    _, line = told(capsys)
+    assert line["cached_tokens"] > 0
+    monkeypatch.setitem(AXES, "cpu", dataclasses.replace(AXES["cpu"], prefix=("cold",)))
+    assert verify.run(tiny, "quick", 0, CPU) == 0
+    _, line = told(capsys)
+    assert line["cached_tokens"] == 0

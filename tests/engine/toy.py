@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from parkway.config import EngineSettings
@@ -124,7 +125,7 @@ def make_toy(given_runner: ToyRunner | None = None, /, **limits: int) -> Engine:
     """An engine on a toy runner; `limits` are fields of Limits."""
     runner = given_runner or ToyRunner()
     of_runner = {name: getattr(runner, name) for name in ("pages", "batch_tokens", "logit_rows", "ahead")}
-    given = {"slots": 4, "n_ctx": 512, **of_runner, **limits}
+    given: dict[str, Any] = {"slots": 4, "n_ctx": 512, **of_runner, **limits}
     facts = Facts(
         model="toy",
         n_ctx=given["n_ctx"],

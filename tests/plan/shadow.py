@@ -1,84 +1,18 @@
-"""What the planner's steps must look like: a shadow pool, a toy model and each chat's answer as it would be alone.
+"""What the planner's steps must look like: a shadow of its queues, over the shadow pool and each chat's answer alone.
 
 The shadow runs a step as soon as it is planned, as a device runs it after all that were planned before; what it sampled
 is reported when the machine says so.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 
 from parkway.plan.pages import pages_for
 from parkway.plan.planner import IGNORED, Limits, Planner
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 from parkway.request import Request
 
-Row = tuple[int, int, int]  # number of the chat, position, digest of all tokens up to here
-
-
-def absorb(digest: int, token_id: int) -> int:
-    return (digest * 31 + token_id + 1) % 1_000_003
-
-
-def next_token(digest: int) -> int:
-    return digest % 97
-
-
-@dataclass(eq=False)
-class Chat:
-    """A request with all that will come of it, and how far the planner has brought it.
-
-    `tokens` are prompt and answer, `end` of them, and after a stop id what steps in flight may sample before it is
-    known. `rows` are theirs. `length` counts the `known` tokens and those in flight.
-    """
-
-    request: Request
-    number: int
-    tokens: list[int]
-    end: int
-    reason: str
-    rows: list[Row]
-    max_length: int
-    known: int
-    length: int
-    slot: int = -1
-    computed: int = 0
-    decodes: bool = False
-    scored: set[int] = field(default_factory=set)
-    pages: tuple[int, ...] = ()
-    ended: bool = False
-
-    @classmethod
-    def alone(cls, request: Request, number: int, limits: Limits) -> "Chat":
-        tokens, prompt, most = list(request.prompt), len(request.prompt), request.sampling.max_tokens
-        max_length = limits.n_ctx if most is None else min(limits.n_ctx, prompt + most)
-        stop_ids = frozenset() if request.sampling.ignore_eos else request.stop_ids
-        end, reason = max_length, "length"
-        rows: list[Row] = []
-        digest = 0
-        while len(rows) < min(max_length, end + limits.ahead):
-            if len(rows) == len(tokens):
-                tokens.append(next_token(digest))
-                if reason == "length" and tokens[-1] in stop_ids:
-                    end, reason = len(tokens), "stop"
-            digest = absorb(digest, tokens[len(rows)])
-            rows.append((number, len(rows), digest))
-        return cls(request, number, tokens, end, reason, rows, max_length, known=prompt, length=prompt)
-
-    @property
-    def answer_tokens(self) -> int:
-        return self.length - len(self.request.prompt)
-
-    @property
-    def full(self) -> bool:
-        return self.decodes and self.length == self.max_length
-
-    @property
-    def waits(self) -> bool:
-        """There is nothing to compute before what is in flight has landed."""
-        return self.full or self.computed == self.length
-
-    def lose_pages(self) -> None:
-        self.computed, self.pages, self.decodes = 0, (), False
+from .shadow_chat import Chat, next_token
+from .shadow_pool import ShadowPool
 
 
 class Shadow:
@@ -87,23 +21,30 @@ class Shadow:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.planner = Planner(limits)
-        self.pool: list[list[Row | None]] = [[None] * PAGE_TOKENS for _ in range(limits.pages)]
+        self.pool = ShadowPool(limits, self.planner._pool)
         self.arrived: list[Chat] = []
         self.preempted: list[Chat] = []
         self.running: list[Chat] = []
         self.cancelled: list[Chat] = []
+        self.finished: list[Chat] = []
         self.given_back = 0
-        self.chats = 0
+        self.planned = self.landed = 0
         self.last_tokens = [-1] * limits.slots
-        self.in_flight: deque[list[tuple[Chunk, Chat, int | None]]] = deque()
+        self.in_flight: deque[list[tuple[Chunk, Chat, int, int | None]]] = deque()
 
     @property
     def open(self) -> list[Chat]:
         return self.arrived + self.preempted + self.running
 
+    @property
+    def gave_back_in_flight(self) -> bool:
+        """Whether the head may start although steps of its earlier stay are in flight, if there is room."""
+        head = self.preempted[0] if self.preempted and self.running else None
+        flying = {id(chat) for step in self.in_flight for _, chat, _, _ in step}
+        return head is not None and head.known == head.length and id(head) in flying
+
     def arrive(self, request: Request) -> None:
-        self.arrived.append(Chat.alone(request, self.chats, self.limits))
-        self.chats += 1
+        self.arrived.append(Chat.alone(request, self.limits))
         self.planner.arrive(request)
 
     def cancel(self, chat: Chat) -> None:
@@ -122,34 +63,46 @@ class Shadow:
         for chat, chunk in zip(chats, plan.chunks, strict=True):
             self._check_chunk(chat, chunk)
             self._check_scored(chat, chunk)
-        self._check_pages()
+        self.pool.check_holders(self.running, plan.chunks)
         if plan.chunks:
+            self.planned += 1
             pairs = zip(chats, plan.chunks, strict=True)
-            self.in_flight.append([(chunk, chat, self._compute(chat, chunk)) for chat, chunk in pairs])
+            self.in_flight.append([(chunk, chat, chat.losses, self._compute(chat, chunk)) for chat, chunk in pairs])
+        self.pool.check_named(self.landed)
         assert self.planner.in_flight == len(self.in_flight)
         return plan
 
     def land(self) -> None:
         """Reports the oldest step in flight."""
-        for chunk, chat, token_id in self.in_flight.popleft():
-            self._report(chunk, chat, token_id)
+        self.landed += 1
+        for chunk, chat, losses, token_id in self.in_flight.popleft():
+            self._report(chunk, chat, losses, token_id)
+        self.pool.check_named(self.landed)
         assert self.planner.in_flight == len(self.in_flight)
         assert self.planner.idle == (not self.open and not self.in_flight)
         assert self.open or not self.planner.pages_used
 
-    def _report(self, chunk: Chunk, chat: Chat, token_id: int | None) -> None:
+    def _report(self, chunk: Chunk, chat: Chat, losses: int, token_id: int | None) -> None:
         reason = self.planner.sampled(chunk, token_id)
         if chat.ended:
             assert reason is IGNORED, "a chat that had ended took a result"
             return
+        if losses == chat.losses:
+            self._check_sealed(chat, chunk)
         if token_id is not None:
             assert token_id == chat.tokens[chat.known], "not the answer that the chat gets alone"
             chat.known += 1
         done = chat.known == chat.end <= chunk.end + chunk.samples
         assert reason == (chat.reason if done else None)
         if done:
-            self._check_all_scored(chat)
+            assert not chat.owed, "a log-probability of the prompt never came"
             self._remove(chat)
+            self.finished.append(chat)
+
+    def _check_sealed(self, chat: Chat, chunk: Chunk) -> None:
+        ends = range(PAGE_TOKENS, chunk.end + 1, PAGE_TOKENS)
+        full = {chat.rows[end - 1] for end in ends if end > chunk.start}
+        assert full <= set(self.pool.named), "a page that has landed is not to be found"
 
     def _follow_moves(self, plan: StepPlan) -> None:
         """Who gave back on purpose, who started, who gave back for want of pages; only how many is open."""
@@ -158,8 +111,7 @@ class Shadow:
         due = [chat for chat in decoders if every and chat.answer_tokens % every == 0]
         victims = plan.given_back[len(due) :]
         assert list(plan.given_back[: len(due)]) == [chat.slot for chat in due]
-        for chat in due:
-            self._preempt(chat)
+        self._give_back_on_purpose(due)
         starts = self.planner.running - len(self.running) + len(victims)
         assert not (starts and victims), "somebody started on pages that others needed"
         for _ in range(starts):
@@ -176,14 +128,26 @@ class Shadow:
         assert self.planner.running == len(self.running)
         assert self.planner.waiting == len(self.arrived) + len(self.preempted)
 
+    def _give_back_on_purpose(self, due: list[Chat]) -> None:
+        pages = {page for chat in due for page in chat.pages}
+        for chat in due:
+            self._preempt(chat)
+        pages.difference_update(page for chat in self.running for page in chat.pages)
+        assert not pages & set(self.pool.named.values()), "who is to compute everything again would find its pages"
+
     def _start(self) -> None:
+        """The next in line, on the pages that it finds. Whoever starts comes before whoever takes pages."""
         if self.preempted:
             assert self.preempted[0].known == self.preempted[0].length, "a token of its own is still in flight"
-            self.running.append(self.preempted.pop(0))
-            return
-        chat = self.arrived.pop(0)
-        taken = {other.slot for other in self.running}
-        chat.slot = min(set(range(self.limits.slots)) - taken)
+            chat = self.preempted.pop(0)
+        else:
+            chat = self.arrived.pop(0)
+            chat.slot = min(set(range(self.limits.slots)) - {other.slot for other in self.running})
+        chat.pages = self.pool.found(chat)
+        chat.computed = len(chat.pages) * PAGE_TOKENS
+        assert chat.computed < chat.length, "the last token is to be computed"
+        if not chat.losses:
+            chat.cached = chat.computed
         self.running.append(chat)
 
     def _preempt(self, chat: Chat) -> None:
@@ -202,10 +166,17 @@ class Shadow:
         slots_left = self.limits.slots - len(self.running) - len(self.preempted)
         waiting = self.preempted or self.arrived[: max(slots_left, 0)]
         if waiting and waiting[0].known == waiting[0].length:
-            assert self._promised([*self.running, waiting[0]]) > self.limits.pages, "the head waits in vain"
+            assert self._promised(self.running) + self._misses(waiting[0]) > self.limits.pages, "the head waits in vain"
 
     def _promised(self, chats: list[Chat]) -> int:
-        return sum(pages_for(chat.length + 1) for chat in chats)
+        """Pages that are held and those that their next tokens will need; a page counts once."""
+        held = {page for chat in chats for page in chat.pages}
+        return len(held) + sum(pages_for(chat.length + 1) - len(chat.pages) for chat in chats)
+
+    def _misses(self, chat: Chat) -> int:
+        """Pages that the pool must find for a chat that waits. What is found but held by nobody takes room as well."""
+        held = {page for other in self.running for page in other.pages}
+        return pages_for(chat.length + 1) - len(held.intersection(self.pool.found(chat)))
 
     def _owner(self, chunk: Chunk) -> Chat:
         chat = next((chat for chat in self.running if chat.request is chunk.request), None)
@@ -241,41 +212,23 @@ class Shadow:
         assert chunk.samples == (chunk.end == chat.length < chat.max_length)
         assert len(chunk.pages) == pages_for(chunk.end)
         assert chunk.pages[: len(chat.pages)] == chat.pages, "a page of a running chat moved"
-        held = [row for page in chunk.pages for row in self.pool[page]]
-        assert held[: chunk.start] == chat.rows[: chunk.start], "an earlier row is not this chat's own"
+        held = self.pool.read(chunk.pages)
+        assert held[: chunk.start] == chat.rows[: chunk.start], "an earlier row is not of this chat's own tokens"
+        assert chunk.cached == chat.cached
         chat.pages = chunk.pages
 
     def _check_scored(self, chat: Chat, chunk: Chunk) -> None:
-        scores = chat.request.sampling.prompt_logprobs is not None
-        owed = set(range(len(chat.request.prompt) - 1)) - chat.scored if scores else set()
+        owed = chat.owed
         rows = [position - chunk.start for position in range(chunk.start, chunk.end) if position in owed]
         assert list(chunk.scored_rows) == rows
         chat.scored.update(position + chunk.start for position in rows)
 
-    def _check_all_scored(self, chat: Chat) -> None:
-        if chat.request.sampling.prompt_logprobs is not None:
-            assert chat.scored == set(range(len(chat.request.prompt) - 1))
-
-    def _check_pages(self) -> None:
-        held = [page for chat in self.running for page in chat.pages]
-        assert len(set(held)) == len(held), "two chats hold one page"
-        assert len(held) == self.planner.pages_used
-
     def _compute(self, chat: Chat, chunk: Chunk) -> int | None:
-        """Runs a chunk; returns what it samples. A pending token is the last that was sampled in its slot."""
-        digest = self._row(chunk.pages, chunk.start - 1)[2] if chunk.start else 0
-        for position, token_id in enumerate(chunk.tokens, chunk.start):
-            digest = absorb(digest, self.last_tokens[chunk.slot] if token_id == PENDING else token_id)
-            page = self.pool[chunk.pages[position // PAGE_TOKENS]]
-            page[position % PAGE_TOKENS] = (chat.number, position, digest)
+        """Runs a chunk; returns what it samples."""
+        row = self.pool.write(chunk, self.planned, self.last_tokens[chunk.slot])
         chat.computed = chunk.end
         if not chunk.samples:
             return None
         chat.length, chat.decodes = chat.length + 1, True
-        self.last_tokens[chunk.slot] = next_token(digest)
+        self.last_tokens[chunk.slot] = next_token(row)
         return self.last_tokens[chunk.slot]
-
-    def _row(self, pages: tuple[int, ...], position: int) -> Row:
-        row = self.pool[pages[position // PAGE_TOKENS]][position % PAGE_TOKENS]
-        assert row is not None, "a row is read that nobody wrote"
-        return row

@@ -15,8 +15,6 @@ flight; 25 who waits to be computed again does not end.
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from parkway.plan.pages import PagePool
 from parkway.plan.planner import Planner, _Draft
@@ -24,9 +22,7 @@ from parkway.plan.slot import Slot, State
 from parkway.plan.step import Chunk
 from parkway.request import Request
 
-from .test_planner_machine import PlannerMachine
-
-Plant = Callable[[pytest.MonkeyPatch], None]
+from .planted import Plant, machine_finds_it
 
 
 def pages_used_after_giving(patch: pytest.MonkeyPatch) -> None:
@@ -61,14 +57,20 @@ def cancelled_pages_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_rows_taken_for_computed(patch: pytest.MonkeyPatch) -> None:
-    give_back = Planner._give_back
+    give_back, enter = Planner._give_back, Slot.enter
 
     def give_back_and_go_on(self: Planner, slot: Slot, step: _Draft) -> None:
         computed = slot.computed
         give_back(self, slot, step)
         slot.computed = computed
 
+    def enter_and_go_on(self: Slot, pages: tuple[int, ...]) -> None:
+        computed = self.computed
+        enter(self, pages)
+        self.computed = max(computed, self.computed)
+
     patch.setattr(Planner, "_give_back", give_back_and_go_on)
+    patch.setattr(Slot, "enter", enter_and_go_on)
 
 
 def prompt_scored_twice(patch: pytest.MonkeyPatch) -> None:
@@ -157,22 +159,23 @@ def promised_pages_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def full_context_forgotten(patch: pytest.MonkeyPatch) -> None:
-    start = Slot.start.__func__  # type: ignore[attr-defined]
+    waiting = Slot.waiting.__func__  # type: ignore[attr-defined]
 
-    def start_longer(cls: type[Slot], index: int, request: Request, n_ctx: int) -> Slot:
-        slot: Slot = start(cls, index, request, n_ctx + 1)
+    def waiting_longer(cls: type[Slot], request: Request, n_ctx: int) -> Slot:
+        slot: Slot = waiting(cls, request, n_ctx + 1)
         return slot
 
-    patch.setattr(Slot, "start", classmethod(start_longer))
+    patch.setattr(Slot, "waiting", classmethod(waiting_longer))
 
 
 def result_goes_to(patch: pytest.MonkeyPatch, takes: Callable[[Slot, Chunk], bool]) -> None:
     """Who is in the chunk's slot now gets the result, if it `takes` it."""
     landed = Planner._landed
 
-    def landed_in_the_slot(self: Planner, chunk: Chunk) -> Slot:
-        planned, now = landed(self, chunk), self._slots[chunk.slot]
-        return now if now and takes(now, chunk) else planned
+    def landed_in_the_slot(self: Planner, chunk: Chunk) -> tuple[Slot, int]:
+        planned, stay = landed(self, chunk)
+        now = self._slots[chunk.slot]
+        return (now if now and takes(now, chunk) else planned), stay
 
     patch.setattr(Planner, "_landed", landed_in_the_slot)
 
@@ -286,15 +289,4 @@ PLANTS: list[Plant] = [
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_machine_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    search = settings(
-        max_examples=500,
-        stateful_step_count=20,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        report_multiple_bugs=False,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    with pytest.raises((AssertionError, IndexError)):
-        run_state_machine_as_test(PlannerMachine, settings=search)
+    machine_finds_it()

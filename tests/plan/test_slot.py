@@ -9,7 +9,8 @@ from parkway.request import Request, SamplingParams
 
 def slot_in(state: State) -> Slot:
     request = Request(id=1, prompt=[5, 6, 7], sampling=SamplingParams(max_tokens=2), seed=0, stop_ids=frozenset({7, 9}))
-    slot = Slot.start(0, request, n_ctx=8)
+    slot = Slot.waiting(request, n_ctx=8)
+    slot.index = 0
     slot.state = state
     return slot
 

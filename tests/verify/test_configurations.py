@@ -30,16 +30,16 @@ def covered(axes: Axes, configurations: list[Configuration]) -> set[Pair]:
 
 def test_a_configuration_has_a_value_on_every_axis() -> None:
     assert [field.name for field in fields(Configuration)] == [field.name for field in fields(Axes)]
-    assert Configuration(15, None, 4, 1, "off", "greedy", "never").values["chunk"] is None
+    assert Configuration(15, None, 4, 1, "off", "greedy", "never", "cold").values["chunk"] is None
 
 
 def test_what_is_varied() -> None:
-    common = ["beside", "chunk", "slots", "sampling", "replayed"]
+    common = ["beside", "chunk", "slots", "sampling", "replayed", "prefix"]
     assert [*AXES["cpu"].varied] == [*common[:3], "threads", *common[3:]]
     assert [*AXES["cuda"].varied] == [*common[:3], "graphs", *common[3:]]
 
 
-@pytest.mark.parametrize(("device", "size"), [("cpu", 3 * 5 * 4 * 2 * 2 * 2), ("cuda", 4 * 5 * 4 * 2 * 2 * 2)])
+@pytest.mark.parametrize(("device", "size"), [("cpu", 3 * 5 * 4 * 2 * 2 * 2 * 3), ("cuda", 4 * 5 * 4 * 2 * 2 * 2 * 3)])
 def test_the_product_is_whole(device: Device, size: int) -> None:
     axes = AXES[device]
     assert len(axes.product) == len(set(axes.product)) == size == prod(map(len, axes.varied.values()))

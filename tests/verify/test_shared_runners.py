@@ -42,6 +42,7 @@ def test_two_runners_serve_every_configuration(
     assert line["versions"].keys() >= {"torch", "triton"}
     assert line["configurations"] >= 24
     assert line["given_back"] > 0
+    assert line["cached_tokens"] > 500
     assert "graphs" in text
     assert "threads" not in text
 
@@ -70,7 +71,7 @@ class Tried:
 
 @pytest.fixture(scope="module")
 def whole() -> Tried:
-    return Tried("full", 1)
+    return Tried("full", 0)
 
 
 def rows(step: StepPlan) -> int:
@@ -105,6 +106,11 @@ def test_an_8b_model_is_verified_in_time(whole: Tried) -> None:
     assert sum(max(0.008, rows(step) / 30_000) for step in whole.steps) < 120
 
 
+def test_pages_are_found_in_many_configurations(whole: Tried) -> None:
+    found = [any(chunk.cached for step in steps for chunk in step.chunks) for steps in whole.together]
+    assert sum(found) >= 15
+
+
 def several(plan: StepPlan, chunk: Chunk, graphs: Switch) -> bool:
     return len(plan.chunks) > 1
 
@@ -129,7 +135,11 @@ def in_the_last_slot(plan: StepPlan, chunk: Chunk, graphs: Switch) -> bool:
     return chunk.slot == 63
 
 
-@pytest.mark.parametrize("fault", [several, very_many, piecewise, captured, in_order, in_the_last_slot])
+def on_found_pages(plan: StepPlan, chunk: Chunk, graphs: Switch) -> bool:
+    return chunk.cached > 0
+
+
+@pytest.mark.parametrize("fault", [several, very_many, piecewise, captured, in_order, in_the_last_slot, on_found_pages])
 def test_a_bit_that_depends_on_the_traffic_is_found(
     fault: Fault, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

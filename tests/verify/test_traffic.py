@@ -1,14 +1,16 @@
 """Who is there: subjects at the edges of pages and splits, the same for the same seed, neighbours before and after."""
 
+from dataclasses import replace
+
 import pytest
 
 from parkway.backends.cpu.library import SPLIT_TOKENS
 from parkway.backends.cuda.attention_work import SPLIT
 from parkway.plan.step import PAGE_TOKENS
-from parkway.verify.configurations import AXES, Configuration, Device, covering, sample
-from parkway.verify.traffic import SIZES, Cast, Mode, Occasion
+from parkway.verify.configurations import AXES, Configuration, Device, Prefix, covering, sample
+from parkway.verify.traffic import SIZES, Cast, Chat, Mode, Occasion
 
-CROWDED = Configuration(15, 7, 4, 1, "off", "sampled", "often")
+CROWDED = Configuration(15, 7, 4, 1, "off", "sampled", "often", "cold")
 KINDS: list[tuple[Device, Mode]] = [(device, mode) for device in SIZES for mode in SIZES[device]]
 every_kind = pytest.mark.parametrize(("device", "mode"), KINDS)
 
@@ -19,6 +21,18 @@ def cast(device: Device = "cpu", mode: Mode = "full", seed: int = 3) -> Cast:
 
 def occasions(device: Device, mode: Mode) -> list[Occasion]:
     return cast(device, mode).occasions([*covering(AXES[device], 3), *sample(AXES[device], 3, 40)])
+
+
+def before(occasion: Occasion) -> list[Chat]:
+    """Those that somebody waits for."""
+    return [visit.chat for visit in occasion.visits if visit.first]
+
+
+def following(prefix: Prefix) -> list[tuple[Occasion, Chat, list[Chat]]]:
+    """An occasion for every subject that is sampled, its subject, and who was there before."""
+    subjects = cast().subjects["sampled"]
+    made = cast().occasions([replace(CROWDED, prefix=prefix)] * len(subjects))
+    return [(each, subject, before(each)) for each, subject in zip(made, subjects, strict=True)]
 
 
 def test_subjects_end_at_the_edges() -> None:
@@ -45,18 +59,21 @@ def test_tokens_are_of_the_vocabulary() -> None:
 
 @every_kind
 def test_every_chat_comes(device: Device, mode: Mode) -> None:
+    all_chats = cast(device, mode)
     there = {visit.chat for occasion in occasions(device, mode) for visit in occasion.visits}
-    assert there == set(cast(device, mode).chats)
+    assert there <= set(all_chats.chats)
+    assert there >= {chat for chats in (*all_chats.subjects.values(), *all_chats.crowds) for chat in chats}
+    assert there & set(all_chats.twins.values())
+    assert there & set(all_chats.doubles.values()) or not all_chats.doubles
 
 
 @every_kind
 def test_there_are_as_many_as_the_configuration_says(device: Device, mode: Mode) -> None:
-    subjects = [chat for chats in cast(device, mode).subjects.values() for chat in chats]
+    subjects = cast(device, mode).subjects
     for occasion in occasions(device, mode):
         chats = [visit.chat for visit in occasion.visits]
-        assert len(set(chats)) == len(chats) == 1 + occasion.configuration.beside
-        (subject,) = (chat for chat in chats if chat in subjects)
-        assert bool(subject.sampling.temperature) == (occasion.configuration.sampling == "sampled")
+        assert len(set(chats)) == len(chats) == 1 + occasion.configuration.beside + len(before(occasion))
+        assert len([chat for chat in chats if chat in subjects[occasion.configuration.sampling]]) == 1
 
 
 def test_neighbours_come_before_and_after_the_subject() -> None:
@@ -68,6 +85,45 @@ def test_neighbours_come_before_and_after_the_subject() -> None:
         after += sum(visit.step > at for visit in occasion.visits)
     assert before
     assert after
+
+
+def test_nobody_is_there_before_a_cold_subject() -> None:
+    assert not any(earlier for _, _, earlier in following("cold"))
+
+
+def test_a_twin_comes_and_goes_or_stays() -> None:
+    gone = 0
+    for occasion, subject, (*_, twin) in following("cached"):
+        (visit,) = (visit for visit in occasion.visits if visit.chat == twin)
+        assert visit.first == twin.sampling.max_tokens
+        gone += visit.first < occasion.give_back_every
+        assert (twin.prompt, twin.seed == subject.seed) == (subject.prompt, False)
+        assert twin.sampling.temperature not in (0, subject.sampling.temperature)
+    assert gone == len(cast().twins)
+    for occasion, subject, (*_, twin) in following("shared"):
+        (visit,) = (visit for visit in occasion.visits if visit.chat == twin)
+        assert (visit.first, twin.prompt, twin.sampling.temperature) == (1, subject.prompt, 0)
+        assert twin.sampling.max_tokens == subject.sampling.max_tokens
+
+
+@pytest.mark.parametrize("prefix", ["cached", "shared"])
+def test_a_double_has_the_same_pages_behind_another(prefix: Prefix) -> None:
+    doubles = 0
+    for _, subject, (*earlier, _) in following(prefix):
+        assert bool(earlier) == (len(subject.prompt) > 2 * PAGE_TOKENS)
+        for double in earlier:
+            assert double.prompt[:PAGE_TOKENS] != subject.prompt[:PAGE_TOKENS]
+            assert double.prompt[PAGE_TOKENS:] == subject.prompt[PAGE_TOKENS:]
+            doubles += 1
+    assert doubles
+
+
+@pytest.mark.parametrize("prefix", ["cached", "shared"])
+def test_they_come_one_by_one_before_the_subject(prefix: Prefix) -> None:
+    for occasion, subject, earlier in following(prefix):
+        steps = {visit.chat: visit.step for visit in occasion.visits}
+        assert [steps[chat] for chat in earlier] == list(range(len(earlier)))
+        assert steps[subject] >= len(earlier)
 
 
 def test_a_crowd_comes_at_once_or_bit_by_bit() -> None:

@@ -29,8 +29,16 @@ def test_chats_are_replayed_where_they_should_be(trials: list[Trial]) -> None:
         assert bool(trial.given_back) == (trial.configuration.replayed == "often")
 
 
+def test_pages_are_found_where_a_twin_left_them(trials: list[Trial]) -> None:
+    found = [trial.configuration.prefix for trial in trials if trial.cached_tokens]
+    assert found.count("cold") == 0
+    assert found.count("cached") >= 2
+    assert found.count("shared") >= 2
+
+
 def test_everybody_is_compared(trials: list[Trial]) -> None:
     for trial in trials:
-        assert trial.chats == 1 + trial.configuration.beside
+        before = trial.chats - 1 - trial.configuration.beside
+        assert before in ((0,) if trial.configuration.prefix == "cold" else (1, 2))
         assert trial.compared_steps >= SIZE.subject_answer + 3 * trial.configuration.beside
         assert not trial.differences

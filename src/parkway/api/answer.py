@@ -39,6 +39,7 @@ class Choice:
         self.index = index
         self.request = request
         self.answer_tokens = 0
+        self.cached_tokens = 0
         self.finish_reason: str | None = None
         self.last_token_at = 0.0
         self._special_ids = tokenizer.special_ids
@@ -49,6 +50,7 @@ class Choice:
     def take(self, output: Output) -> Delta:
         for scored in output.prompt_logprobs:
             self._scored[scored.position] = scored
+        self.cached_tokens += output.cached_tokens
         text, rows = self._take_tokens(output)
         self.finish_reason = "stop" if self._text.stopped else output.finish_reason
         if self._echo is not None and (output.token_ids or self.finish_reason):
@@ -107,11 +109,21 @@ class Answer:
     @property
     def prompt_tokens(self) -> int:
         """Each prompt once, however many choices it has."""
-        return sum(len(each.request.prompt) for each in self.choices if each.request.choice_index == 0)
+        return sum(len(each.request.prompt) for each in self._firsts)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those of `prompt_tokens` that were not computed: the first choice tells, as others find what it computed."""
+        return sum(each.cached_tokens for each in self._firsts)
 
     @property
     def answer_tokens(self) -> int:
         return sum(choice.answer_tokens for choice in self.choices)
+
+    @property
+    def _firsts(self) -> Iterator[Choice]:
+        """The first choice of each prompt."""
+        return (each for each in self.choices if each.request.choice_index == 0)
 
     def submit(self) -> None:
         """Starts every choice, or none: raises EngineDied."""

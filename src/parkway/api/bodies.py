@@ -116,6 +116,7 @@ class _Asked(_Body):
     min_p: float | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
+    cache_prompt: bool | None = None
 
     @property
     def include_usage(self) -> bool:
@@ -132,7 +133,7 @@ class _Asked(_Body):
 
     def sampling(self, **more: int | None) -> SamplingParams:
         """The parameters, defaults filled in. Raises BadRequest naming the field."""
-        names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos")
+        names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "cache_prompt")
         given = {name: getattr(self, name) for name in names} | more
         kept = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(stop=tuple(self.stop or ()), **kept)

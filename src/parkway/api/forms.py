@@ -108,9 +108,14 @@ class _Form:
         usage = {"usage": None} if self._style.include_usage else {}
         return self._head | {"object": self.chunk_object, "choices": choices} | usage
 
-    def _usage(self) -> dict[str, int]:
+    def _usage(self) -> dict[str, Any]:
         prompt, answer = self._answer.prompt_tokens, self._answer.answer_tokens
-        return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": answer,
+            "total_tokens": prompt + answer,
+            "prompt_tokens_details": {"cached_tokens": self._answer.cached_tokens},
+        }
 
 
 class ChatForm(_Form):

@@ -17,9 +17,14 @@ def build_engine(path: Path, settings: EngineSettings) -> Engine:
 
 
 def make_engine(
-    model: Model, settings: EngineSettings, *, chunk_tokens: int | None = None, give_back_every: int = 0
+    model: Model,
+    settings: EngineSettings,
+    *,
+    chunk_tokens: int | None = None,
+    give_back_every: int = 0,
+    prefix_cache: bool = True,
 ) -> Engine:
-    """An engine with a pool of its own on a loaded model. The last two are Limits' knobs. Raises NoRoom."""
+    """An engine with a pool of its own on a loaded model. The last three are Limits' knobs. Raises NoRoom."""
     runner = model.runner(settings)
     limits = Limits(
         slots=settings.parallel,
@@ -30,6 +35,7 @@ def make_engine(
         chunk_tokens=chunk_tokens,
         give_back_every=give_back_every,
         ahead=runner.ahead,
+        prefix_cache=prefix_cache,
     )
     return engine_on(model, runner, limits)
 

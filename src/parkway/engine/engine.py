@@ -18,7 +18,7 @@ class Engine:
         self._open: set[int] = set()
         self._outputs: list[Output] = []
         self._untold = False
-        self._steps = self._prompt_tokens = self._answer_tokens = 0
+        self._steps = self._prompt_tokens = self._cached_tokens = self._answer_tokens = 0
         self._finished: dict[str, int] = {}
 
     @property
@@ -38,6 +38,7 @@ class Engine:
             prompt_tokens=self._prompt_tokens,
             answer_tokens=self._answer_tokens,
             given_back=planner.given_back,
+            cached_tokens=self._cached_tokens,
             finished=self._finished,
         )
 
@@ -98,12 +99,15 @@ class Engine:
             return
         if token_id is None and reason is None and not sampled.scored:
             return  # a piece of a prompt, or of a chat that is computed again
+        cached = 0
         if chunk.end == len(request.prompt) and (chunk.samples or reason):
             self._prompt_tokens += chunk.end
+            cached = chunk.cached
+            self._cached_tokens += cached
         token_ids = [] if token_id is None else [token_id]
         self._answer_tokens += len(token_ids)
         logprobs = [] if sampled.logprob is None else [sampled.logprob]
-        output = Output(request.id, token_ids, logprobs, sampled.scored, reason)
+        output = Output(request.id, token_ids, logprobs, sampled.scored, reason, cached_tokens=cached)
         if reason is None:
             self._outputs.append(output)
         else:

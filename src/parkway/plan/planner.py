@@ -27,7 +27,8 @@ class Limits:
 
     A step has `batch_tokens` rows, `logit_rows` of them with logits; both suffice for every slot to decode.
     `chunk_tokens` caps one chat's rows. `give_back_every=N` makes each chat give its pages back every N answer tokens.
-    `ahead`: steps that may be in flight, their results unknown, while the next is planned.
+    `ahead`: steps that may be in flight, their results unknown, while the next is planned. `prefix_cache`: whether a
+    chat may share pages that hold the beginning of its tokens.
     """
 
     slots: int
@@ -38,6 +39,7 @@ class Limits:
     chunk_tokens: int | None = None
     give_back_every: int = 0
     ahead: int = 0
+    prefix_cache: bool = True
 
     def __post_init__(self) -> None:
         assert self.slots >= 1, "there must be a slot"
@@ -67,11 +69,11 @@ class Planner:
         self._limits = limits
         self._pool = PagePool(limits.pages)
         self._slots: list[Slot | None] = [None] * limits.slots
-        self._arrived: OrderedDict[int, Request] = OrderedDict()
+        self._arrived: OrderedDict[int, Slot] = OrderedDict()
         self._preempted: deque[Slot] = deque()
         self._running: list[Slot] = []
-        self._in_flight: deque[deque[tuple[Chunk, Slot]]] = deque()
-        """What is left to report of each step, with the chat that it is for, wherever that chat is by now."""
+        self._in_flight: deque[deque[tuple[Chunk, Slot, int]]] = deque()
+        """What is left to report of each step, the chat that it is for, wherever that is by now, and its stay."""
 
     @property
     def running(self) -> int:
@@ -99,7 +101,7 @@ class Planner:
     def arrive(self, request: Request) -> None:
         """Queues a request. Its prompt has a token at least and leaves room for one more."""
         assert 0 < len(request.prompt) < self._limits.n_ctx, f"request {request.id} was not checked"
-        self._arrived[request.id] = request
+        self._arrived[request.id] = Slot.waiting(request, self._limits.n_ctx)
 
     def cancel(self, request_id: int) -> bool:
         """Ends a request wherever it is; False if it is not here. A result that still comes for it is ignored."""
@@ -121,7 +123,8 @@ class Planner:
         self._add_prefills(step)
         chunks = tuple([slot.advance(end) for slot, end in step.ends.items()])
         if chunks:
-            self._in_flight.append(deque(zip(chunks, step.ends, strict=True)))
+            stays = [slot.stay for slot in step.ends]
+            self._in_flight.append(deque(zip(chunks, step.ends, stays, strict=True)))
         return StepPlan(chunks, tuple(step.given_back))
 
     def sampled(self, chunk: Chunk, token_id: int | None) -> str | None:
@@ -130,9 +133,11 @@ class Planner:
         Returns the finish reason if this ended the chat, IGNORED if it had ended before.
         """
         assert chunk.samples == (token_id is not None), f"slot {chunk.slot}: a token is missing or too many"
-        slot = self._landed(chunk)
+        slot, stay = self._landed(chunk)
         if slot.ended:
             return IGNORED
+        if self._limits.prefix_cache and stay == slot.stay and slot.pages:
+            self._seal(slot, chunk.end // PAGE_TOKENS)
         if token_id is not None:
             slot.tokens.append(token_id)
         elif chunk.end < len(slot.tokens):
@@ -142,16 +147,22 @@ class Planner:
             self._end(slot, State.FINISHED)
         return reason
 
-    def _landed(self, chunk: Chunk) -> Slot:
-        """The chat that a chunk was planned for. Its slot, and even its request, may be another chat's by now."""
+    def _seal(self, slot: Slot, pages: int) -> None:
+        """Names the chat's first pages: their tokens are accepted, and the steps that wrote them have landed."""
+        for page in range(slot.sealed, pages):
+            self._pool.seal(slot.pages[page], slot.name(page))
+        slot.sealed = max(slot.sealed, pages)
+
+    def _landed(self, chunk: Chunk) -> tuple[Slot, int]:
+        """The chat that a chunk was planned for, and its stay. Its slot, even its request, may be another's by now."""
         assert self._in_flight, f"slot {chunk.slot}: nothing is in flight"
         step = self._in_flight[0]
-        planned, slot = step.popleft()
+        planned, slot, stay = step.popleft()
         in_turn = planned.request is chunk.request and planned.start == chunk.start
         assert in_turn, f"slot {chunk.slot}: a result comes out of turn"
         if not step:
             self._in_flight.popleft()
-        return slot
+        return slot, stay
 
     def _give_back_on_purpose(self, step: _Draft) -> None:
         every = self._limits.give_back_every
@@ -159,33 +170,52 @@ class Planner:
             return
         for slot in self._running.copy():
             if slot.state is State.DECODE and not slot.full and slot.answer_tokens % every == 0:
+                pages = slot.pages
                 self._give_back(slot, step)
+                self._pool.forget(pages)  # or it would find them again and compute nothing
 
     def _start(self) -> None:
         """Starts who fits behind what the running chats will need: given-back chats first, nobody passes the head.
 
-        A running chat will need the pages of its next token, behind those in flight. The head waits for its own tokens
-        in flight, because those are to be computed again with the rest.
+        The head waits for its own tokens in flight, because those are to be computed again with the rest.
         """
-        if not self._preempted and (not self._arrived or None not in self._slots):
-            return
-        room = self._pool.free - sum(pages_for(slot.length + 1) - len(slot.pages) for slot in self._running)
-        while self._preempted and not (head := self._preempted[0]).pending:
-            room -= pages_for(head.length + 1)
-            if room < 0:
+        while self._preempted and not self._preempted[0].pending:
+            if not self._enter(self._preempted[0]):
                 return
-            slot = self._preempted.popleft()
-            slot.move(State.REPLAYING)
-            self._running.append(slot)
+            self._preempted.popleft().move(State.REPLAYING)
         while not self._preempted and self._arrived and None in self._slots:
-            request = next(iter(self._arrived.values()))
-            room -= pages_for(len(request.prompt) + 1)
-            if room < 0:
+            slot = next(iter(self._arrived.values()))
+            if not self._enter(slot):
                 return
-            del self._arrived[request.id]
-            index = self._slots.index(None)
-            slot = self._slots[index] = Slot.start(index, request, self._limits.n_ctx)
-            self._running.append(slot)
+            del self._arrived[slot.request.id]
+            slot.index = self._slots.index(None)
+            self._slots[slot.index] = slot
+
+    def _enter(self, slot: Slot) -> bool:
+        """Lets a chat run, on pages that hold its first tokens if there are some; False if the rest does not fit.
+
+        A running chat will need the pages of its next token, behind those in flight.
+        """
+        found = self._found(slot)
+        self._pool.share(found)  # first, so that they do not count as free
+        needs = sum(pages_for(other.length + 1) - len(other.pages) for other in self._running)
+        if pages_for(slot.length + 1) - len(found) + needs > self._pool.free:
+            self._pool.give(reversed(found))
+            return False
+        slot.enter(found)
+        self._running.append(slot)
+        return True
+
+    def _found(self, slot: Slot) -> tuple[int, ...]:
+        """Pages that hold the chat's first tokens; never its last token, whose logits it needs."""
+        found: list[int] = []
+        if self._limits.prefix_cache and slot.may_share:
+            for page in range((slot.length - 1) // PAGE_TOKENS):
+                number = self._pool.find(slot.name(page))
+                if number is None:
+                    break
+                found.append(number)
+        return tuple(found)
 
     def _add_decoders(self, step: _Draft) -> None:
         for slot in self._running.copy():  # those that give back on the way have changed their state
@@ -238,7 +268,7 @@ class Planner:
 
     def _leave(self, slot: Slot) -> None:
         self._running.remove(slot)
-        self._pool.give(slot.pages)
+        self._pool.give(reversed(slot.pages))  # of what stays cached, the beginning is to stay longest
         slot.pages = ()
 
     def _end(self, slot: Slot, state: State) -> None:

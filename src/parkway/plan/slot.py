@@ -1,9 +1,10 @@
 """One chat in its slot: its tokens, how far they are computed, its pages and its state. Knows no pool and no policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
-from parkway.plan.step import PENDING, Chunk
+from parkway.plan.prefix import chain
+from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk
 from parkway.request import Request
 
 
@@ -34,7 +35,8 @@ class Slot:
 
     `tokens` is prompt + answer as far as it is known. `length` counts those that steps in flight sample as well. The KV
     of the first `computed` is in `pages`, or will be once the step that was planned last has run. The first `scored`
-    rows of the prompt owe no log-probability (any more).
+    rows of the prompt owe no log-probability (any more). The first `sealed` pages are named. `stay` counts how often
+    the chat has come into the pool; `cached` is how many tokens of the prompt it found there the first time.
     """
 
     index: int
@@ -46,14 +48,18 @@ class Slot:
     state: State = State.PREFILL
     computed: int = 0
     pages: tuple[int, ...] = ()
+    sealed: int = 0
+    stay: int = 0
+    cached: int = 0
+    names: list[bytes] = field(default_factory=list)
 
     @classmethod
-    def start(cls, index: int, request: Request, n_ctx: int) -> "Slot":
-        """A chat that has computed nothing yet and may reach `n_ctx` tokens, prompt and answer."""
+    def waiting(cls, request: Request, n_ctx: int) -> "Slot":
+        """A chat that has no slot and has computed nothing yet; it may reach `n_ctx` tokens, prompt and answer."""
         prompt, sampling = request.prompt, request.sampling
         max_length = n_ctx if sampling.max_tokens is None else min(n_ctx, len(prompt) + sampling.max_tokens)
         scored = len(prompt) - 1 if sampling.prompt_logprobs is None else 0
-        return cls(index, request, list(prompt), len(prompt), max_length, scored)
+        return cls(-1, request, list(prompt), len(prompt), max_length, scored)
 
     @property
     def pending(self) -> int:
@@ -81,6 +87,26 @@ class Slot:
             return "stop"
         return "length" if len(tokens) == self.max_length else None
 
+    @property
+    def may_share(self) -> bool:
+        """Whether pages that others have computed do: not while log-probabilities of the prompt are owed."""
+        return self.request.sampling.cache_prompt and self.scored >= len(self.request.prompt) - 1
+
+    def name(self, page: int) -> bytes:
+        """The name of the chat's page of that number, whose tokens are known."""
+        names = self.names
+        while len(names) <= page:
+            start = len(names) * PAGE_TOKENS
+            names.append(chain(names[-1] if names else b"", self.tokens[start : start + PAGE_TOKENS]))
+        return names[page]
+
+    def enter(self, pages: tuple[int, ...]) -> None:
+        """Comes into the pool, where these pages hold its first tokens."""
+        if not self.stay:
+            self.cached = len(pages) * PAGE_TOKENS
+        self.stay += 1
+        self.pages, self.sealed, self.computed = pages, len(pages), len(pages) * PAGE_TOKENS
+
     def move(self, state: State) -> None:
         assert state in MOVES[self.state], f"slot {self.index}: {self.state} can't become {state}"
         self.state = state
@@ -101,7 +127,7 @@ class Slot:
         tokens = tuple(self.tokens[start:end])
         if end > len(self.tokens):
             tokens += (PENDING,)
-        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows)
+        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows, self.cached)
         self.computed = end
         if owed:
             self.scored = owed.stop

@@ -26,6 +26,8 @@ class Chunk(msgspec.Struct, frozen=True):
     samples: bool
     scored_rows: tuple[int, ...] = ()
     """Rows (indices into `tokens`) whose logits give the log-probability of the prompt's next token."""
+    cached: int = 0
+    """Tokens of the prompt that the chat did not compute: their pages were there."""
 
     @property
     def end(self) -> int:

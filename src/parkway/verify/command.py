@@ -23,7 +23,7 @@ T = TypeVar("T")
 def run(path: Path, mode: Mode, seed: int, settings: EngineSettings | None = None) -> int:
     """Compares every chat of every configuration with its answer alone; 1 if one bit differs. Raises StartError.
 
-    `settings` say which device and kernels; slots, pages and chunks are the configurations'.
+    `settings` say which device and kernels; slots, pages, chunks and the prefix cache are the configurations'.
     """
     began = time.perf_counter()
     settings = settings or EngineSettings()
@@ -33,7 +33,7 @@ def run(path: Path, mode: Mode, seed: int, settings: EngineSettings | None = Non
     trials = _trials(model, Cast.drawn(SIZES[device][mode], model.vocab_size, seed), device, settings)
     seconds = time.perf_counter() - began
     told = report.summary(trials, device=device, mode=mode, seed=seed, seconds=seconds, fingerprint=model.fingerprint)
-    Console().print(report.tables(trials, axes))
+    Console(width=max(Console().width, report.WIDTH)).print(report.tables(trials, axes))
     print(*report.differences(trials, axes), report.line(told), sep="\n")
     return 1 if told.differing else 0
 

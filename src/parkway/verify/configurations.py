@@ -10,6 +10,7 @@ from parkway.config import Switch
 Device = Literal["cpu", "cuda"]
 Sampling = Literal["greedy", "sampled"]
 Frequency = Literal["never", "often"]
+Prefix = Literal["cold", "cached", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Configuration:
     """One value on every axis. chunk: most tokens of one prompt in a step; None: a prompt is computed whole.
 
     `sampling` is the subject's; the chats beside it mix both. `replayed`: how often chats give back their pages.
+    `prefix`: where the subject's first pages come from. cold: there is no prefix cache; cached: a twin with the same
+    prompt has come and gone; shared: the twin is still answering when the subject starts, and needs them too.
     """
 
     beside: int
@@ -26,6 +29,7 @@ class Configuration:
     graphs: Switch
     sampling: Sampling
     replayed: Frequency
+    prefix: Prefix
 
     @property
     def values(self) -> dict[str, object]:
@@ -49,6 +53,7 @@ class Axes:
     graphs: tuple[Switch, ...] = ("off",)
     sampling: tuple[Sampling, ...] = ("greedy", "sampled")
     replayed: tuple[Frequency, ...] = ("never", "often")
+    prefix: tuple[Prefix, ...] = ("cold", "cached", "shared")
 
     @property
     def varied(self) -> dict[str, tuple[object, ...]]:

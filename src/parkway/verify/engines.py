@@ -23,7 +23,7 @@ class Engines(Protocol):
     """Makes engines one after the other; each is used up before the next is asked for."""
 
     def alone(self, pages: int) -> Engine:
-        """A plain engine: one slot, prompts in one chunk, pages never given back, one thread or no graphs."""
+        """A plain engine: one slot, prompts in one chunk, pages never given back or shared, one thread or no graphs."""
 
     def together(self, occasion: Occasion) -> Engine:
         """One as its configuration says."""
@@ -50,7 +50,8 @@ class OwnRunners:
 
     def alone(self, pages: int) -> Engine:
         rows = pages * PAGE_TOKENS
-        return make_engine(self._model, replace(self._settings, ctx_size=rows, batch_size=rows, parallel=1, threads=1))
+        settings = replace(self._settings, ctx_size=rows, batch_size=rows, parallel=1, threads=1)
+        return make_engine(self._model, settings, prefix_cache=False)
 
     def together(self, occasion: Occasion) -> Engine:
         configuration = occasion.configuration
@@ -62,7 +63,11 @@ class OwnRunners:
             threads=configuration.threads,
         )
         return make_engine(
-            self._model, settings, chunk_tokens=configuration.chunk, give_back_every=occasion.give_back_every
+            self._model,
+            settings,
+            chunk_tokens=configuration.chunk,
+            give_back_every=occasion.give_back_every,
+            prefix_cache=configuration.prefix != "cold",
         )
 
 
@@ -80,7 +85,7 @@ class SharedRunners:
 
     def alone(self, pages: int) -> Engine:
         limits = self._limits(self._runner("off"), slots=1, pages=pages, rows=pages * PAGE_TOKENS)
-        return engine_on(self._model, self._runner("off"), limits)
+        return engine_on(self._model, self._runner("off"), replace(limits, prefix_cache=False))
 
     def together(self, occasion: Occasion) -> Engine:
         configuration = occasion.configuration
@@ -89,6 +94,7 @@ class SharedRunners:
             self._limits(runner, slots=configuration.slots, pages=occasion.pages, rows=occasion.step_rows),
             chunk_tokens=configuration.chunk,
             give_back_every=occasion.give_back_every,
+            prefix_cache=configuration.prefix != "cold",
         )
         pages = self._random.sample(range(runner.pages), occasion.pages)
         return engine_on(self._model, Elsewhere(runner, pages), limits)

@@ -14,12 +14,16 @@ from parkway.verify.trial import Trial
 MOST_DIFFERENCES = 10
 """Most configurations whose first difference is told; the counts are of all."""
 
+WIDTH = 92
+"""Columns of a terminal that the tables need; less would cut values off."""
+
 _PACKAGES: dict[Device, tuple[str, ...]] = {"cpu": (), "cuda": ("torch", "triton")}
-_COUNTS = ("chats", "steps", "replays", "differ")
+_COUNTS = ("chats", "steps", "replays", "cached", "differ")
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON line. `differing` counts chats, once for each configuration in which they differ."""
+    """The JSON line. `cached_tokens` of prompts were found in the cache. `differing` counts chats, once for each
+    configuration in which they differ."""
 
     device: str
     mode: str
@@ -28,6 +32,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     chats: int
     compared_steps: int
     given_back: int
+    cached_tokens: int
     differing: int
     seconds: float
     machine: str
@@ -36,7 +41,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary(trials: list[Trial], *, device: Device, mode: str, seed: int, seconds: float, fingerprint: str) -> Summary:
-    chats, compared_steps, given_back, differing = _counts(trials)
+    chats, compared_steps, given_back, cached_tokens, differing = _counts(trials)
     return Summary(
         device=device,
         mode=mode,
@@ -45,6 +50,7 @@ def summary(trials: list[Trial], *, device: Device, mode: str, seed: int, second
         chats=chats,
         compared_steps=compared_steps,
         given_back=given_back,
+        cached_tokens=cached_tokens,
         differing=differing,
         seconds=round(seconds, 1),
         machine=machine(),
@@ -55,7 +61,7 @@ def summary(trials: list[Trial], *, device: Device, mode: str, seed: int, second
 
 def tables(trials: list[Trial], axes: Axes) -> Group:
     """Every configuration with its counts, and the counts by axis value."""
-    return Group(_by_configuration(trials, axes), _by_value(trials, axes))
+    return Group(_by_configuration(trials, axes), "", _by_value(trials, axes))
 
 
 def differences(trials: list[Trial], axes: Axes) -> Iterator[str]:
@@ -90,7 +96,7 @@ def _by_value(trials: list[Trial], axes: Axes) -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table = Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
     for column in _COUNTS:
         table.add_column(column, justify="right")
     return table
@@ -102,11 +108,12 @@ def _add(table: Table, labels: list[object], trials: list[Trial]) -> None:
     table.add_row(*map(shown, labels), *(f"{count:,}" for count in counts), style=style)
 
 
-def _counts(trials: list[Trial]) -> tuple[int, int, int, int]:
+def _counts(trials: list[Trial]) -> tuple[int, int, int, int, int]:
     return (
         sum(trial.chats for trial in trials),
         sum(trial.compared_steps for trial in trials),
         sum(trial.given_back for trial in trials),
+        sum(trial.cached_tokens for trial in trials),
         sum(len(trial.differences) for trial in trials),
     )
 

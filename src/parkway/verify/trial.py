@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from parkway.engine.engine import Engine
 from parkway.verify.answers import Answer, Difference, first_difference
@@ -13,12 +12,14 @@ from parkway.verify.traffic import Chat, Occasion, Visit
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of one configuration. `given_back` counts how often a chat gave its pages back."""
+    """What came of one configuration. `given_back` counts how often a chat gave its pages back, `cached_tokens` the
+    tokens of prompts that were found in the cache."""
 
     configuration: Configuration
     chats: int
     compared_steps: int
     given_back: int
+    cached_tokens: int
     differences: list[tuple[Chat, Difference]]
 
 
@@ -41,6 +42,7 @@ def attempt(engines: Engines, occasion: Occasion, alone: Mapping[Chat, Answer]) 
         chats=len(chats),
         compared_steps=sum(answer.compared_steps for answer in answers),
         given_back=engine.snapshot.given_back,
+        cached_tokens=engine.snapshot.cached_tokens,
         differences=[(chat, difference) for chat, difference in found if difference],
     )
 
@@ -48,14 +50,17 @@ def attempt(engines: Engines, occasion: Occasion, alone: Mapping[Chat, Answer]) 
 def _answers(engine: Engine, visits: list[Visit]) -> list[Answer]:
     """Steps the engine until every visitor, in order of arrival, has its answer."""
     answers = [Answer() for _ in visits]
-    arrived = 0
-    for step in count():
+    arrived = step = 0
+    while arrived < len(visits) or not engine.idle:
         while arrived < len(visits) and visits[arrived].step <= step:
             engine.arrive(visits[arrived].chat.request(arrived))
             arrived += 1
         report = engine.step()
         for output in report.outputs if report else ():
             answers[output.request_id].take(output)
-        if arrived == len(visits) and engine.idle:
-            break
+        step += all(map(_may_be_followed, visits[:arrived], answers))
     return answers
+
+
+def _may_be_followed(visit: Visit, answer: Answer) -> bool:
+    return answer.ending is not None or len(answer.steps) >= visit.first
