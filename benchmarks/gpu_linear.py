@@ -6,7 +6,6 @@ the cache holds.
 
 import multiprocessing
 import os
-import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from time import perf_counter
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.gpu_timing import microseconds
 from parkway.backends.bit_check import check
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linear import gated, linear
@@ -24,7 +24,6 @@ ROWS = (1, 4, 16, 64, 512, 4096)
 FEW_ROWS = 64
 LAYERS = 36
 CACHE_BYTES = 50e6
-REPLAYS = 7
 
 
 class Shape(NamedTuple):
@@ -123,26 +122,6 @@ def _compile_all() -> None:
             job.result()
 
 
-def _microseconds(launch: Callable[[int], object], count: int) -> float:
-    """Of one of `count` launches of a captured graph."""
-    launch(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(count):
-            launch(i)
-    graph.replay()
-    times = []
-    for _ in range(REPLAYS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3 / count)
-    return float(statistics.median(times))
-
-
 def _exact(shape: Shape, x: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
     products = [torch.cat([x.double() @ part.double().T for part in weight.split(8192)], dim=1) for weight in weights]
     return products[0] if len(products) == 1 else torch.nn.functional.silu(products[0]) * products[1]
@@ -178,8 +157,8 @@ def _line(shape: Shape, rows: int) -> Line:
     return Line(
         shape,
         rows,
-        _microseconds(lambda i: torch.mm(x, together[i % copies].T), count),
-        {config: _microseconds(launch(config), count) for config in configs},
+        microseconds(lambda i: torch.mm(x, together[i % copies].T), count),
+        {config: microseconds(launch(config), count) for config in configs},
         equal,
         _error(made[sample], exact),
         _error(library, exact),
@@ -203,7 +182,7 @@ def _step(lines: Sequence[Line], rows: int) -> str:
                 torch.mm(inputs[shape.inputs], weight.T)
 
     total = sum(shape.bytes for shape, _ in products)
-    own, librarys = (_microseconds(run, 1) / 1e3 for run in (ours, library))
+    own, librarys = (microseconds(run, 1) / 1e3 for run in (ours, library))
     return (
         f"step of {rows:3} rows, {total / 1e9:.1f} GB: {own:.3f} ms {total / own / 1e9:.2f} TB/s,"
         f" cuBLAS {librarys:.3f} ms"

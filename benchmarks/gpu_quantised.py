@@ -5,9 +5,8 @@ the cache holds; a share is of the file's bytes at the bandwidth that was measur
 what other split counts would cost: the one that counts is a constant of the shape.
 """
 
-import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -19,6 +18,7 @@ import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
+from benchmarks.gpu_timing import microseconds
 from parkway.backends.bit_check import check
 from parkway.backends.cuda import linear, linear_config, quantised, quantised_many
 from parkway.backends.cuda.launch import has_warpgroups
@@ -32,7 +32,6 @@ TIMED_TYPES = ("Q4_K", "Q6_K", "Q8_0")
 ROWS = (1, 4, 16, 64)
 BYTES_PER_SECOND = 4.3e12
 CACHE_BYTES = 60e6
-REPLAYS = 5
 LAYERS = 36
 OTHER_SECONDS = 0.5e-3
 """Of a decode step: attention and small kernels."""
@@ -132,26 +131,6 @@ def agreement() -> None:
                         worst = max(worst, float(((made.double() - exact).norm() / exact.norm()).item()))
         told = ", ".join(f"{name} {same}/{of}" for name, (same, of) in counts.items())
         print(f"agree {type_name}: same bits as bf16: {told}; error {worst:.1e}", flush=True)
-
-
-def microseconds(launch: Callable[[int], object], count: int) -> float:
-    """Of one of `count` launches of a captured graph."""
-    launch(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(count):
-            launch(i)
-    graph.replay()
-    times = []
-    for _ in range(REPLAYS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3 / count)
-    return float(statistics.median(times))
 
 
 def turns(x: torch.Tensor, sets: Sequence[Sequence[QuantMatrix]], config: QuantConfig, pdl: bool = False) -> float:

@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-import triton.language as tl
-from triton.runtime import interpreter
 
 from parkway.backends.bit_check import BitCheckFailed, check
 from parkway.backends.cuda.sample import ORDER, RESULT, Sampler
@@ -259,15 +257,3 @@ def test_the_check_finds_a_generator_that_knows_its_row(device: torch.device, mo
     monkeypatch.setattr(Sampler, "run", run_by_row)
     with pytest.raises(BitCheckFailed, match="sample"):
         check([subject(device, 1, 12, 300)], torch.equal)
-
-
-def _patch_language_once() -> None:
-    """Functions that a kernel calls find Triton's language patched already: half of the interpreter's time."""
-    patch = interpreter._patch_lang
-    everything = type("Everything", (), {"__globals__": {"tl": tl, "core": tl.core}})
-    interpreter._patch_lang = lambda function: patch(everything)
-    interpreter.InterpretedFunction.__call__ = lambda self, *values, **named: self.rewrite()(*values, **named)
-
-
-if not ON_GPU:
-    _patch_language_once()

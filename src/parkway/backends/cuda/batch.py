@@ -4,6 +4,7 @@ Parts lie one behind the other for the row counts of a bucket, so that a step is
 it is. Addresses do not change, as captured graphs need.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,17 +25,10 @@ class Layout:
         offsets, words = {}, 0
         for name, shape in shapes.items():
             offsets[name] = words
-            count = 1
-            for length in shape:
-                count *= length
-            words += -(-count // 16) * 16
+            words += -(-math.prod(shape) // 16) * 16
         return cls(offsets, shapes, words)
 
     def part(self, words: torch.Tensor, name: str) -> torch.Tensor:
         """A part as a view of `words` int32."""
         shape = self.shapes[name]
-        flat = words[self.offsets[name] :]
-        count = 1
-        for length in shape:
-            count *= length
-        return flat[:count].view(shape)
+        return words[self.offsets[name] :][: math.prod(shape)].view(shape)

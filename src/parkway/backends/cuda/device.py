@@ -55,9 +55,8 @@ class Device:
 
 EARLY_ABOVE = 16
 """Rows of a dense model's step above which its kernels are launched before those ahead of them have ended (programmatic
-dependent launch). Measured on an H200, whole steps of an 8B shape: with few rows, whose products leave room on every
-multiprocessor, programs that come early take it from those that work (4.7 against 4.3 ms); with 64 it pays (4.3 against
-4.7). Quantised products, which are short, gain at any row count."""
+dependent launch). With few rows, whose products leave room on every multiprocessor, programs that come early take it
+from those that work; quantised products, which are short, gain at any row count."""
 
 
 def launches_early(device: Device, rows: int, above: int) -> bool:
