@@ -1,16 +1,16 @@
 """Quantised matrices on a GPU: decoded bits, bits and error of every candidate, time against the bytes; prints a table.
 
 The shapes are those of an 8B model. Times are medians over graphs of launches on matrices in turn, more of them than
-the cache holds; a share is of the file's bytes at the bandwidth that was measured on an H200. Of few rows it also tells
-what other split counts would cost: the one that counts is a constant of the shape.
+the cache holds; a share is of the file's bytes at the bandwidth that was measured on an H200. `--few`: only times, of 1
+to 8 rows, launched early as in a step.
 """
 
+import argparse
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ from parkway.backends.cuda.quantised_subjects import compile_all, subjects
 TYPES = ("Q4_K", "Q6_K", "Q8_0", "Q4_0", "Q4_1")
 TIMED_TYPES = ("Q4_K", "Q6_K", "Q8_0")
 ROWS = (1, 4, 16, 64)
+FEW = (1, 2, 4, 8)
+BEST = 7
 BYTES_PER_SECOND = 4.3e12
 CACHE_BYTES = 60e6
 LAYERS = 36
@@ -124,7 +126,8 @@ def agreement() -> None:
                 expected = quantised_many.finished(*[sums(x, each, parts, config, room) for each in pair[:matrices]])
                 for each in quantised.candidates(rows, type_name, matrices, parts):
                     made = product(x, pair[:matrices], each)
-                    tally = counts[f"{'four warps' if each.four_warps else 'one warp'} x {matrices}"]
+                    kind = "window" if each.window else "four warps" if each.four_warps else "one warp"
+                    tally = counts[f"{kind} x {matrices}"]
                     tally[0] += torch.equal(made, expected)
                     tally[1] += 1
                     if matrices == 1:
@@ -143,7 +146,7 @@ def name(config: QuantConfig) -> str:
 
 
 class Timing(NamedTuple):
-    """Microseconds by configuration, of the best one with dependent launches, of the file's bytes, by other splits."""
+    """Microseconds by configuration, of the best one with dependent launches, of the file's bytes."""
 
     shape: Shape
     type_name: str
@@ -151,7 +154,6 @@ class Timing(NamedTuple):
     by_config: dict[QuantConfig, float]
     dependent: float
     least: float
-    by_splits: dict[int, tuple[float, QuantConfig]]
 
     @property
     def best(self) -> QuantConfig:
@@ -170,58 +172,38 @@ class Timing(NamedTuple):
 
     def all(self) -> str:
         told = ", ".join(f"{name(config)} {us:.1f}" for config, us in self.by_config.items())
-        splits = ", ".join(f"{parts}: {us:.1f} ({name(config)})" for parts, (us, config) in self.by_splits.items())
-        return f"{self.type_name} {self.shape.name} {self.rows}: {told}" + (f"; by splits {splits}" if splits else "")
+        return f"{self.type_name} {self.shape.name} {self.rows}: {told}"
 
 
 Sets = Sequence[Sequence[QuantMatrix]]
 
 
-def by_config(x: torch.Tensor, sets: Sets, parts: int) -> dict[QuantConfig, float]:
-    every = quantised.candidates(len(x), sets[0][0].type, len(sets[0]), parts)
-    with patch.object(quantised, "splits", lambda *_: parts):
-        return {config: turns(x, sets, config) for config in every}
+def by_config(x: torch.Tensor, sets: Sets, pdl: bool = False) -> dict[QuantConfig, float]:
+    first, count = sets[0][0], len(sets[0])
+    every = quantised.candidates(len(x), first.type, count, quantised.splits(first.rows, first.columns, count))
+    return {config: turns(x, sets, config, pdl) for config in every}
 
 
-def other_splits(x: torch.Tensor, sets: Sets, chosen: int) -> dict[int, tuple[float, QuantConfig]]:
-    """The best configuration by count of splits."""
-    made = {}
-    for parts in {1, 2, 4, 8} - {chosen}:
-        made[parts] = min((us, config) for config, us in by_config(x, sets, parts).items())
-    return made
+def copies(shape: Shape, type_name: str, first: QuantMatrix) -> Sets:
+    """More of the matrix than the cache holds."""
+    count = max(2, int(3 * CACHE_BYTES / shape.file_bytes(type_name)) + 1)
+    return [
+        [QuantMatrix(type_name, first.rows, first.columns, first.packed.clone()) for _ in range(shape.matrices)]
+        for _ in range(count)
+    ]
 
 
 def timed(shape: Shape, type_name: str, first: QuantMatrix) -> list[Timing]:
     """All row counts. `first`: the matrix that the others are copies of."""
     least = shape.file_bytes(type_name) / BYTES_PER_SECOND * 1e6
-    count = max(2, int(3 * CACHE_BYTES / shape.file_bytes(type_name)) + 1)
-    sets = [
-        [QuantMatrix(type_name, first.rows, first.columns, first.packed.clone()) for _ in range(shape.matrices)]
-        for _ in range(count)
-    ]
-    parts = quantised.splits(shape.outputs, shape.inputs, shape.matrices)
+    sets = copies(shape, type_name, first)
     made = []
     for rows in ROWS:
         x = torch.randn(rows, shape.inputs, device="cuda", dtype=torch.bfloat16)
-        times = by_config(x, sets, parts)
+        times = by_config(x, sets)
         dependent = turns(x, sets, min(times, key=lambda config: times[config]), True)
-        others = other_splits(x, sets, parts) if type_name == TIMED_TYPES[0] and rows <= 4 else {}
-        made.append(Timing(shape, type_name, rows, times, dependent, least, others))
+        made.append(Timing(shape, type_name, rows, times, dependent, least))
     return made
-
-
-def alone() -> None:
-    """One block of one split, so that nothing waits for memory: nanoseconds of a step of 16 columns, of two widths."""
-    matrices = drawn("Q4_K", 32, 4096), drawn("Q4_K", 32, 12288)
-    with patch.object(quantised, "splits", lambda *_: 1):
-        for rows in (1, 4, 16, 64):
-            for config in quantised.candidates(rows, "Q4_K", 1, 1):
-                times = [
-                    turns(torch.ones(rows, each.columns, dtype=torch.bfloat16, device="cuda"), [[each]] * 10, config)
-                    for each in matrices
-                ]
-                step = (times[1] - times[0]) / ((12288 - 4096) / 16) * 1e3
-                print(f"one block {tuple(config)} {rows} rows: {times[0]:.1f} us, {step:.1f} ns a step", flush=True)
 
 
 def many_rows() -> None:
@@ -259,7 +241,38 @@ def summary(timings: Sequence[Timing]) -> None:
         )
 
 
+def few_rows(type_name: str = TIMED_TYPES[0]) -> None:
+    """The best configurations of every shape for few rows, and what a layer takes with the best of each."""
+    started = perf_counter()
+    compile_all([type_name])
+    print(f"{torch.cuda.get_device_name()}; compiled in {perf_counter() - started:.1f} s", flush=True)
+    layer = dict.fromkeys(FEW, 0.0)
+    for shape in (*LAYER, HEAD):
+        sets = copies(shape, type_name, drawn(type_name, shape.outputs, shape.inputs))
+        for rows in FEW:
+            x = torch.randn(rows, shape.inputs, device="cuda", dtype=torch.bfloat16)
+            times = by_config(x, sets, pdl=True)
+            best = sorted(times, key=lambda config: times[config])
+            told = ", ".join(f"{name(config)} {times[config]:.1f}" for config in best[:BEST])
+            old = min(us for config, us in times.items() if not config.window)
+            print(f"{type_name} {shape.name:5} {rows} rows: {told}; without window {old:.1f}", flush=True)
+            layer[rows] += times[best[0]] if shape != HEAD else 0
+    bytes_us = sum(shape.file_bytes(type_name) for shape in LAYER) / BYTES_PER_SECOND * 1e6
+    for rows, us in layer.items():
+        print(f"{type_name} {rows} rows: a layer's matrices {us:.1f} us, share {bytes_us / us:.2f}")
+    print(f"{perf_counter() - started:.0f} s")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--few", action="store_true", help="only times, of 1 to 8 rows")
+    if parser.parse_args().few:
+        few_rows()
+    else:
+        everything()
+
+
+def everything() -> None:
     started = perf_counter()
     compile_all(TYPES)
     print(f"{torch.cuda.get_device_name()}; compiled in {perf_counter() - started:.1f} s", flush=True)
@@ -267,7 +280,6 @@ def main() -> None:
     agreement()
     verdict = check(subjects(torch.device("cuda"), 0), torch.equal)
     print(f"bit check: {verdict}, {verdict.seconds:.1f} s", flush=True)
-    alone()
     many_rows()
     timings: list[Timing] = []
     for type_name in TIMED_TYPES:

@@ -5,6 +5,7 @@
 #define PARKWAY_PTX_H
 #define PARKWAY_WGMMA_H
 #define HAS_WGMMA
+#define HAS_BULK_COPIES
 
 #include <ucontext.h>
 
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <vector>
 
 using u8 = unsigned char;
@@ -24,7 +26,7 @@ using i64 = long long;
 #define __global__
 #define __shared__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct uint2 { u32 x, y; };
@@ -112,6 +114,7 @@ inline u32 masked_or(u32 word, u32 mask, u32 bits) { return (word & mask) | bits
 inline float silu(float x) { return x / (1 + std::exp(-x)); }
 inline u32 anything() { return 0x7fc07fc0; }
 inline u8 *kept(u8 *place) { return place; }
+inline int kept(int number) { return number; }
 inline void wait_for_earlier_kernels() {}
 inline void let_later_kernels_start() {}
 
@@ -127,6 +130,13 @@ template <int PENDING> void wait_for_groups() {
         for (const Copy &copy : groups.front())
             run(copy);
 }
+
+inline bool elected() {
+    meet_warp("elect", [] {});
+    return threadIdx.x % 32 == 0;
+}
+
+#include "emulated_barriers.h"
 
 inline void load_matrices(u32 (&matrices)[4], const void *row) {
     me().shown = row;
@@ -220,7 +230,7 @@ static void trampoline() {
 // A block: every thread in turn, until all have ended. Names what is wrong if they wait for each other for ever.
 static void run_block(u32 count) {
     threads = std::vector<Thread>(count);
-    of_warp.assign(count / 32, {}), of_four.assign((count + 127) / 128, {}), of_block = {};
+    of_warp.assign(count / 32, {}), of_four.assign((count + 127) / 128, {}), of_block = {}, barriers.clear();
     for (Meeting &meeting : of_some)
         meeting = {};
     memset(room, 0xff, sizeof room);

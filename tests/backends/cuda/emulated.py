@@ -59,7 +59,7 @@ def compiled(source: str, line: str, folder: Path) -> Kernel:
     """Compiles where the cache folder has none of these sources yet."""
     text = f'#include "emulated.h"\n#include "{source}"\n{line}\n{RUN}'
     digest = hashlib.sha256(repr((FLAGS, text)).encode())
-    for path in (*_sources(folder), HERE / "emulated.h"):
+    for path in (*_sources(folder), *_sources(HERE)):
         digest.update(path.read_bytes())
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     library = cache_home / "parkway" / "kernels" / f"emulated-{digest.hexdigest()[:24]}.so"

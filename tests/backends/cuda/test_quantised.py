@@ -18,6 +18,8 @@ from parkway.backends.cuda.linear_config import LinearConfig
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.quantised import QuantConfig
 from parkway.backends.cuda.quantised_config import (
+    FEW_ROWS,
+    FEW_THREADS,
     MAX_ROWS,
     MAX_SPLITS,
     MAX_THREADS,
@@ -28,6 +30,7 @@ from parkway.backends.cuda.quantised_config import (
     split_columns,
     splits,
     threads,
+    window,
 )
 from parkway.backends.cuda.quantised_pack import LAYOUTS
 from parkway.backends.cuda.quantised_subjects import subjects, wide_blocks
@@ -58,6 +61,11 @@ CASES = [
     ("Q4_0", 33, 43, 1056, QuantConfig(2, 2, 3, 0, 1)),
     ("Q4_1", 64, 75, 1056, QuantConfig(2, 4, 3, 1, 1)),
     ("Q4_1", 13, 75, 96, QuantConfig(4, 4, 2, 0, 1)),
+    ("Q4_K", 1, 43, 2560, QuantConfig(2, 3, 2, window=2)),
+    ("Q4_K", 3, 75, 2560, QuantConfig(1, 2, 3, window=16)),
+    ("Q4_K", 8, 75, 5120, QuantConfig(2, 2, 3, window=3)),
+    ("Q6_K", 2, 43, 1792, QuantConfig(1, 3, 2, window=4)),
+    ("Q8_0", 5, 21, 1056, QuantConfig(2, 1, 4, window=16)),
 ]
 """Type, rows, outputs, inputs, configuration: every matrix unit, tile of rows and number of bands; odd shapes."""
 CASE = pytest.mark.parametrize(("type_name", "rows", "outputs", "inputs", "config"), CASES)
@@ -122,6 +130,8 @@ def test_a_product_has_the_bits_of_the_bf16_kernel(
         ("Q4_0", 4, QuantConfig(4, 1, 3)),
         ("Q8_0", 4, QuantConfig(1, 2, 3, 0, 1)),
         ("Q6_K", 9, QuantConfig(2, 4, 3, 1)),
+        ("Q4_K", 4, QuantConfig(1, 2, 3, window=2)),
+        ("Q4_K", 7, QuantConfig(2, 3, 2, window=16)),
     ],
 )
 def test_a_gated_product_is_the_bf16_kernels(
@@ -224,8 +234,13 @@ def test_candidates_fit_and_are_there_for_every_row_count(monkeypatch: pytest.Mo
         for matrices, parts in itertools.product((1, 2), (1, 2, 4, 8)):
             found = quantised.candidates(rows, type_name, matrices, parts)
             assert found
-            assert all(shared_bytes(config, rows, type_name, matrices, parts) <= SHARED_BYTES for config in found)
-            assert all(threads(config, matrices, parts) <= MAX_THREADS for config in found)
+            for config, tiles in itertools.product(found, (parts, 16 * parts)):
+                kept = window(config, rows, type_name, matrices, parts, tiles)
+                assert kept >= min(tiles // parts, 2) if config.window else kept == 0
+                assert shared_bytes(config, rows, type_name, matrices, parts, kept) <= SHARED_BYTES
+            most = {config: FEW_THREADS if config.window else MAX_THREADS for config in found}
+            assert all(threads(config, matrices, parts) <= most[config] for config in found)
+    assert not fits(QuantConfig(2, 2, 3, window=4), FEW_ROWS + 1, type_name, 1, 1)
     assert not fits(QuantConfig(2, 2, 3), MAX_ROWS + 1, type_name, 1, 1)
 
 

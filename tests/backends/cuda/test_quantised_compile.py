@@ -65,7 +65,7 @@ def products(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
 
 def test_products_fit_and_none_spills(products: list[Compiled]) -> None:
     for each in products:
-        most_threads = int(re.findall(r"__launch_bounds__\((\d+)\)", each.line)[0])
+        most_threads = int(re.findall(r"__launch_bounds__\((\d+),", each.line)[0])
         assert each.registers * most_threads <= REGISTERS, each
         assert each.stack == 0, each
         assert not each.said, each  # such as that the matrix unit has to wait
@@ -74,11 +74,12 @@ def test_products_fit_and_none_spills(products: list[Compiled]) -> None:
 
 def test_products_use_the_matrix_unit_and_asynchronous_copies(products: list[Compiled]) -> None:
     assert {"FourWarps" in each.line for each in products} == {False, True}
+    assert {"multiply_few" in each.line for each in products} == {False, True}
     for each in products:
         four_warps = "FourWarps" in each.line
         assert each.instructions["HGMMA" if four_warps else "HMMA"] in (16, 32, 64, 128, 256), each
         assert four_warps or each.instructions["LDSM"], each
-        assert each.instructions["LDGSTS"], each
+        assert each.instructions["UBLKCP" if "multiply_few" in each.line else "LDGSTS"], each
 
 
 def test_a_weight_takes_few_instructions(products: list[Compiled]) -> None:
@@ -86,8 +87,8 @@ def test_a_weight_takes_few_instructions(products: list[Compiled]) -> None:
     for each in products:
         if "Q4_K, 2, 1" in each.line:
             assert each.instructions["FFMA"] == 128, each
-            assert each.instructions["HADD2"] <= 128 + 40, each
-            assert each.instructions["LOP3"] <= 64 + 64, each
+            assert each.instructions["HADD2"] <= 128 + 12, each
+            assert each.instructions["LOP3"] <= 64 + 32, each
 
 
 def test_decoders_do_not_spill(tmp_path: Path) -> None:
@@ -95,7 +96,9 @@ def test_decoders_do_not_spill(tmp_path: Path) -> None:
         assert (each.stack, each.said) == (0, ""), each
 
 
-def test_older_gpus_have_all_but_the_four_warps(tmp_path: Path) -> None:
+def test_older_gpus_have_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever GPU this machine has."""
+    monkeypatch.setattr(quantised_config, "has_warpgroups", lambda: False)
     for line in lines("Q6_K"):
         cubin, _ = nvrtc.compiled("quantised.cu", line, "sm_80")
         assert cubin

@@ -24,26 +24,39 @@ def _kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FAULTS = [
     (1, "quantised.cu", "wait_for_groups<DEPTH - 2>", "wait_for_groups<DEPTH - 1>"),
-    (0, "rings.h", "            meet_some(part + 1, GROUP * 32);\n", "            __syncwarp();\n"),
+    (0, "quantised.cu", "        meet_some(part + 1, GROUP * 32);\n", "        __syncwarp();\n"),
     (0, "quantised.cu", "        __syncthreads();\n        leave", "        leave"),
     (0, "quantised.cu", "(totals);\n        __syncthreads();\n", "(totals);\n"),
     (0, "quantised.cu", "int part = 1; part < splits", "int part = 2; part < splits"),
     (1, "matrix_unit.h", "wait_for_batches<1>", "wait_for_batches<2>"),
     (1, "matrix_unit.h", "wait_for_batches<0>", "wait_for_batches<1>"),
-    (0, "matrix_unit.h", "            load_matrices(", "            __syncwarp(); if (lane) load_matrices("),
+    (
+        0,
+        "matrix_unit.h",
+        "            load_matrices(",
+        "            __syncwarp(); if (threadIdx.x % 32) load_matrices(",
+    ),
     (0, "matrix_unit.h", "b[step * 2], b[step * 2 + 1]", "b[0], b[1]"),
     (0, "quants.h", "step % 2 * 8, i < 2", "step % 2 * 4, i < 2"),
+    (0, "quantised.cu", "places.prepare(tiles);\n        __syncwarp();", "places.prepare(tiles);"),
+    (2, "quantised.cu", "wait_for_barrier(ring.full + at.slot, at.turn);", ""),
+    (2, "quantised.cu", "wait_for_barrier(x.full + x_at.slot, x_at.turn);", ""),
+    (2, "quantised.cu", "ring.fetch(at.before())", "ring.fetch(at.slot)"),
+    (2, "rings.h", "        arrive(empty + slot);\n", ""),
+    (2, "rings.h", "wait_for_barrier(empty + free.slot, free.turn);", ""),
+    (2, "rings.h", "slot = 0, offset = 0, turn ^= 1", "slot = 0, offset = 0"),
 ]
-"""Whether four warps multiply together, a file, what it has, and what it has in the fault's stead."""
+"""Which configuration, a file, what it has, and what it has in the fault's stead."""
+CONFIGS = QuantConfig(1, 4, 3), QuantConfig(1, 4, 3, 1), QuantConfig(1, 2, 3, window=2)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_found(
     monkeypatch: pytest.MonkeyPatch, device: torch.device, tmp_path: Path, fault: tuple[int, str, str, str]
 ) -> None:
-    four_warps, file, old, new = fault
-    config = QuantConfig(1, 4, 3, four_warps)
-    matrix, x = drawn("Q4_K", 40, 2048, device), activations(8, 2048, device)
+    which, file, old, new = fault
+    config, columns = CONFIGS[which], 9216 if which == 2 else 2048
+    matrix, x = drawn("Q4_K", 40, columns, device), activations(8, columns, device)
     sound = quantised.linear(x, matrix, config)
     faulty = emulated.planted("quantised.cu", line(config, 8, "Q4_K"), file, old, new, tmp_path)
     monkeypatch.setattr(nvrtc, "kernel", lambda *_: faulty)

@@ -48,7 +48,8 @@ class Device:
             return run
         self._graph_pool = self._graph_pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._graph_pool, stream=stream):
+        # Another thread may be pinning memory, which a capture forbids all threads unless it is told to mind its own.
+        with torch.cuda.graph(graph, pool=self._graph_pool, stream=stream, capture_error_mode="thread_local"):
             run()
         return graph.replay
 

@@ -32,6 +32,67 @@ template <int PENDING> DEVICE void wait_for_groups() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+#if __CUDA_ARCH__ >= 900
+#define HAS_BULK_COPIES
+
+// A barrier in shared memory, passed once for every `count` arrivals; others see it after `show_barriers` and a meeting.
+DEVICE void begin_barrier(u64 *barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(barrier)), "r"(count)
+                 : "memory");
+}
+
+DEVICE void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+DEVICE void arrive(u64 *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((u32)__cvta_generic_to_shared(barrier)) : "memory");
+}
+
+// Arrives; and the barrier is not passed before so many bytes more have been copied.
+DEVICE void arrive_expecting(u64 *barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// Returns when the barrier has been passed an odd (`times` 0) or an even (1) number of times.
+DEVICE void wait_for_barrier(u64 *barrier, u32 times) {
+    asm volatile("{\n"
+                 ".reg .pred passed;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 passed, [%0], %1;\n"
+                 "@passed bra done;\n"
+                 "bra again;\n"
+                 "done:\n"
+                 "}" ::"r"((u32)__cvta_generic_to_shared(barrier)), "r"(times)
+                 : "memory");
+}
+
+// One lane of a warp that is together.
+DEVICE bool elected() {
+    u32 is;
+    asm volatile("{\n"
+                 ".reg .pred one;\n"
+                 "elect.sync _|one, 0xffffffff;\n"
+                 "selp.b32 %0, 1, 0, one;\n"
+                 "}"
+                 : "=r"(is));
+    return is;
+}
+
+// Copies a multiple of 16 bytes into shared memory; the barrier is told.
+DEVICE void copy_bulk(void *to, const void *from, u32 bytes, u64 *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     (u32)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(bytes), "r"((u32)__cvta_generic_to_shared(barrier))
+                 : "memory");
+}
+
+// Asks for a multiple of 16 bytes that will be copied later: from then on they are on the chip.
+DEVICE void prefetch_bulk(const void *from, u32 bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+#endif
+
 // Waits for `count` threads, of those that name this barrier; 0 is the whole block's.
 DEVICE void meet_some(int barrier, int count) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(count) : "memory"); }
 
@@ -63,6 +124,12 @@ DEVICE u8 *kept(u8 *place) {
     u32 at = (u32)__cvta_generic_to_shared(place);
     asm volatile("" : "+r"(at));
     return (u8 *)__cvta_shared_to_generic(at);
+}
+
+// The same number; it too stays in a register.
+DEVICE int kept(int number) {
+    asm volatile("" : "+r"(number));
+    return number;
 }
 
 // Whatever the register holds.

@@ -5,6 +5,7 @@
 // order. So the bits are theirs. A warp owns some bands of 8 weight rows and walks their tiles, of one part or of all of them.
 // GROUP warps with bands of their own walk side by side and share activations. Tiles come through rings DEPTH tiles
 // long. Which of these, and which matrix unit: no output depends on it.
+#include "decoders.h"
 #include "matrix_unit.h"
 #include "ptx.h"
 #include "quants.h"
@@ -75,13 +76,16 @@ template <int PAIRS, int TOKENS> DEVICE void take(Totals<PAIRS, TOKENS> &totals,
 
 // A tile of each band times the activations of its columns.
 template <class Type, int BANDS, int PAIRS, int TOKENS, class Unit>
-DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4], const u8 *tiles, const u8 *x) {
+DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4],
+                          const typename Bands<Type, BANDS>::Places &places, const u8 *tiles, const u8 *x) {
+    if (Bands<Type, BANDS>::SCRATCH) {
+        places.prepare(tiles);
+        __syncwarp();
+    }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        Type quants[BANDS];
-#pragma unroll
-        for (int b = 0; b < BANDS; b++)
-            quants[b].load(tiles + b * Type::BYTES, half, threadIdx.x % 32);
+        Bands<Type, BANDS> quants;
+        quants.load(places, tiles, half);
 #pragma unroll
         for (int word = half * 4; word < half * 4 + 4; word++) {
             Unit::make_room(word);
@@ -90,7 +94,7 @@ DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4
 #pragma unroll
                 for (int b = 0; b < BANDS; b++) {
                     u32(&fragment)[4] = a[word % 4][b / 2][step];
-                    pairs(quants[b], word % 4 * 2 + step, fragment[b % 2], fragment[2 + b % 2]);
+                    pairs(quants, b, word % 4 * 2 + step, fragment[b % 2], fragment[2 + b % 2]);
                     if (BANDS == 1)  // rows 8 … 15 of the fragment make totals that nobody reads
                         fragment[1] = anything(), fragment[3] = anything();
                 }
@@ -113,8 +117,8 @@ DEVICE void add_split(Totals<PAIRS, TOKENS> &sums, Totals<PAIRS, TOKENS> &totals
 }
 
 // Adds what the other parts have found, in order, and stores it.
-template <int BANDS, int GROUP, int PAIRS, int TOKENS>
-DEVICE void store_sums(const Product &p, int owner, int parts, int splits, Totals<PAIRS, TOKENS> &totals) {
+template <int BANDS, int PAIRS, int TOKENS>
+DEVICE void store_sums(const Product &p, int owner, int group, int parts, int splits, Totals<PAIRS, TOKENS> &totals) {
     Totals<PAIRS, TOKENS> other = {};
     if (parts > 1) {
         __syncthreads();
@@ -122,14 +126,26 @@ DEVICE void store_sums(const Product &p, int owner, int parts, int splits, Total
         __syncthreads();
     }
     int warp = threadIdx.x / 32;
-    if (warp >= GROUP)
+    if (warp >= group)
         return;
     for (int part = 1; part < splits; part++)
-        take<PAIRS, TOKENS>(totals, part * GROUP + warp, true);
+        take<PAIRS, TOKENS>(totals, part * group + warp, true);
     if (BANDS == 1)
         for (int part = splits; part < parts; part++)
-            take<PAIRS, TOKENS>(other, part * GROUP + warp, part > splits);
+            take<PAIRS, TOKENS>(other, part * group + warp, part > splits);
     store_all<BANDS, PAIRS, TOKENS>(p, owner, totals, other);
+}
+
+template <int GROUP> DEVICE void meet_group(int part) {
+    if (GROUP == 1)
+        __syncwarp();
+    else
+        meet_some(part + 1, GROUP * 32);
+}
+
+// A warp's, behind so many bytes of others.
+template <class Type, int BANDS> DEVICE u8 *scratch_of(int before) {
+    return room + before + threadIdx.x / 32 * Bands<Type, BANDS>::SCRATCH;
 }
 
 // One block: y for all rows of x and the outputs of its warps' bands. SERIAL: a warp walks all parts, one after the
@@ -137,10 +153,12 @@ DEVICE void store_sums(const Product &p, int owner, int parts, int splits, Total
 template <class Type, int BANDS, int ROWS, int GROUP, int DEPTH, bool SERIAL, class Unit>
 DEVICE void multiply_rows(const Product &p) {
     constexpr int TOKENS = ROWS < 8 ? 8 : ROWS, PAIRS = (BANDS + 1) / 2;
-    Task<BANDS, GROUP, SERIAL> task(p);
+    Task<BANDS, SERIAL> task(p, GROUP);
     int parts = blockDim.x / (32 * GROUP);
     Activations<ROWS, GROUP, DEPTH> x(p, task, room);
     Ring<Type, BANDS, DEPTH> ring(p, task, room + parts * (DEPTH * x.SLOT));
+    typename Bands<Type, BANDS>::Places places(scratch_of<Type, BANDS>(parts * DEPTH * (x.SLOT + GROUP * ring.SLOT)));
+    int lane_at = Unit::lane_at();
 #pragma unroll
     for (int slot = 0; slot < DEPTH - 1; slot++)
         if (task.tile + slot < task.end)
@@ -159,15 +177,15 @@ DEVICE void multiply_rows(const Product &p) {
     for (int tile = task.tile; tile < task.end; tile++) {
         wait_for_groups<DEPTH - 2>();
         Unit::finish();
-        task.meet_group();
+        meet_group<GROUP>(task.part);
         if (tile + DEPTH - 1 < task.end) {
             int free = slot == 0 ? DEPTH - 1 : slot - 1;
             ring.fetch(free);
             x.fetch(p, free);
         }
         close_group();
-        const u8 *tiles = ring.slots + slot * ring.SLOT, *columns = x.slots + slot * x.SLOT;
-        multiply_tile<Type, BANDS, PAIRS, TOKENS, Unit>(totals, a, tiles, columns);
+        const u8 *tiles = ring.slots + slot * ring.SLOT, *columns = x.slots + slot * x.SLOT + lane_at;
+        multiply_tile<Type, BANDS, PAIRS, TOKENS, Unit>(totals, a, places, tiles, columns);
         slot = slot == DEPTH - 1 ? 0 : slot + 1;
         if (SERIAL && tile + 1 == task.split_end) {
             Unit::finish();
@@ -177,62 +195,59 @@ DEVICE void multiply_rows(const Product &p) {
     }
     Unit::finish();
     if (SERIAL)
-        store_sums<BANDS, GROUP, PAIRS, TOKENS>(p, task.owner, parts, 1, sums);
+        store_sums<BANDS, PAIRS, TOKENS>(p, task.owner, GROUP, parts, 1, sums);
     else
-        store_sums<BANDS, GROUP, PAIRS, TOKENS>(p, task.owner, parts, p.splits, totals);
+        store_sums<BANDS, PAIRS, TOKENS>(p, task.owner, GROUP, parts, p.splits, totals);
 }
 
-struct Decoded {
-    const u8 *weights;
-    const int *tokens, *slots, *last;  // of decode_rows
-    u16 *y;                            // bf16 [rows, columns of a split], one split behind the other
-    int rows, columns, tiles, splits;
-};
-
-// Bands as bf16 rows; a warp a tile.
-template <class Type> DEVICE void decode_bands(const Decoded &p) {
-    constexpr int ROW_WORDS = TILE_COLUMNS / 2 + 4;  // four more, so that the lanes of a warp write to 32 banks
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, tile = blockIdx.y * (blockDim.x / 32) + warp;
-    u32 *mine = (u32 *)room + warp * BAND * ROW_WORDS;
-    wait_for_earlier_kernels();
-    let_later_kernels_start();
-    if (tile >= p.tiles)
-        return;
-    for (int half = 0; half < 2; half++) {
-        Type quants;
-        quants.load(p.weights + ((i64)blockIdx.x * p.tiles + tile) * Type::BYTES, half, lane);
-#pragma unroll
-        for (int step = 0; step < 8; step++) {
-            u32 *at = mine + lane / 4 * ROW_WORDS + (half * 8 + step) * 8 + lane % 4;
-            pairs(quants, step, at[0], at[4]);
-        }
+#ifdef HAS_BULK_COPIES
+// The same for up to 8 rows; each split has warps of its own. All warps of a block that walk a split read the same
+// activations in shared memory; how many do is known at the launch only.
+template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Product &p) {
+    using Unit = OneWarp<ROWS, true>;
+    constexpr int PAIRS = (BANDS + 1) / 2;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, parts = warps / p.group;
+    Task<BANDS, false> task(p, p.group);
+    int sharer = task.part / p.splits * p.group + task.member, sharers = warps / p.splits;
+    int barriers = (warps * p.depth + p.splits * p.window * 2 + 1) / 2 * 16;
+    Window<ROWS> x(p, task, (u64 *)room, room + barriers);
+    int rings = barriers + p.splits * p.window * x.SLOT;
+    BulkRing<Type, BANDS> ring(p, task, (u64 *)room + p.splits * p.window * 2 + warp * p.depth,
+                               room + rings + warp * p.depth * BulkRing<Type, BANDS>::SLOT);
+    typename Bands<Type, BANDS>::Places places(scratch_of<Type, BANDS>(rings + warps * p.depth * ring.SLOT));
+    if (lane == 0) {
+        ring.begin();
+        if (sharer == 0)
+            x.begin(sharers);
+        show_barriers();
     }
     __syncwarp();
-    int split = ((tile + 1) * p.splits - 1) / p.tiles, begin = split_begin(p.tiles, p.splits, split) * TILE_COLUMNS;
-    int end = split_begin(p.tiles, p.splits, split + 1) * TILE_COLUMNS;
-    int width = (end < p.columns ? end : p.columns) - begin;
-    int column = tile * TILE_COLUMNS + lane * 8 - begin, first = blockIdx.x * BAND;
-    u16 *y = p.y + (i64)begin * p.rows;
-    if (column < width)
-        for (int row = 0; row < BAND && first + row < p.rows; row++)
-            *(uint4 *)(y + (i64)(first + row) * width + column) = *(const uint4 *)(mine + row * ROW_WORDS + lane * 4);
-}
-
-// Rows of a table by token; a token of -1 is the last one of the row's slot. A warp four tiles, eight lanes each.
-template <class Type> DEVICE void decode_rows(const Decoded &p) {
-    int row = blockIdx.x, lane = threadIdx.x, tile = blockIdx.y * 4 + lane / 8, half = lane / 4 % 2;
+    if (elected())
+        ring.fill(task.end - task.tile);
+    __syncthreads();
     wait_for_earlier_kernels();
     let_later_kernels_start();
-    if (tile >= p.tiles)
-        return;
-    int token = p.tokens[row] < 0 ? p.last[p.slots[row]] : p.tokens[row];
-    Type quants;
-    quants.load(p.weights + ((i64)(token / BAND) * p.tiles + tile) * Type::BYTES, half, token % BAND * 4 + lane % 4);
-#pragma unroll
-    for (int step = 0; step < 8; step++) {
-        int column = tile * TILE_COLUMNS + (half * 8 + step) * 16 + lane % 4 * 2;
-        u32 *at = (u32 *)(p.y + (i64)row * p.columns + column);
-        if (column < p.columns)
-            pairs(quants, step, at[0], at[4]);
+    if (elected())
+        x.fill(p, sharer, sharers);
+    Totals<PAIRS, 8> totals = {};
+    Fragments<PAIRS> a[4];
+    Place at(p.depth, ring.SLOT), x_at(p.window, x.SLOT);
+    int lane_at = Unit::lane_at();
+    for (int left = task.end - task.tile; left > 0; left--) {
+        wait_for_barrier(ring.full + at.slot, at.turn);
+        wait_for_barrier(x.full + x_at.slot, x_at.turn);
+        __syncwarp();
+        if (elected()) {
+            if (left >= p.depth)
+                ring.fetch(at.before());
+            if (x.is_short() && left < task.end - task.tile)
+                x.leave(p, x_at.before(), sharer == 0);
+        }
+        multiply_tile<Type, BANDS, PAIRS, 8, Unit>(totals, a, places, ring.slots + at.offset,
+                                                   x.slots + x_at.offset + lane_at);
+        at.advance();
+        x_at.advance();
     }
+    store_sums<BANDS, PAIRS, 8>(p, task.owner, p.group, parts, p.splits, totals);
 }
+#endif

@@ -25,6 +25,7 @@ from parkway.backends.cuda.quantised_config import (
     split_columns,
     splits,
     threads,
+    window,
 )
 from parkway.backends.cuda.quantised_pack import BAND_ROWS, TILE_COLUMNS
 
@@ -76,6 +77,7 @@ class _Product(C.Structure):
         *[(name, C.c_void_p) for name in ("x", "bias", "residual", "y")],
         *[(name, C.c_int64) for name in ("x_stride", "residual_stride")],
         *[(name, C.c_int32) for name in ("rows", "columns", "outputs", "tiles", "splits", "gated", "floats")],
+        *[(name, C.c_int32) for name in ("group", "depth", "window")],
     ]
 
 
@@ -194,6 +196,7 @@ def _multiply(
     first, count = matrices[0], len(matrices)
     _check(x, first, y, bias, residual)
     parts = splits(first.rows, first.columns, count)
+    kept = window(config, len(x), first.type, count, parts, first.tiles)
     arguments = _Product(
         (C.c_void_p * 2)(*[matrix.packed.data_ptr() for matrix in matrices]),
         x.data_ptr(),
@@ -209,9 +212,12 @@ def _multiply(
         parts,
         count == 2,
         y.dtype == torch.float32,
+        config.group,
+        config.depth,
+        kept,
     )
     kernel = nvrtc.kernel(_SOURCE, line(config, len(x), first.type))
-    room = shared_bytes(config, len(x), first.type, count, parts)
+    room = shared_bytes(config, len(x), first.type, count, parts, kept)
     kernel.launch((blocks(config, first.rows, count), 1), threads(config, count, parts), room, arguments, pdl=pdl)
 
 

@@ -8,18 +8,23 @@ from parkway.backends.cuda.quantised_pack import BAND_ROWS, LAYOUTS, TILE_COLUMN
 
 MAX_ROWS = 64
 MAX_THREADS = 512
+FEW_ROWS = 8
+FEW_THREADS = 768
 MAX_SPLITS = 8
 ENOUGH_WARPS = 2048
 """With a band each: what it takes to keep a large GPU busy while each of them waits for what it has just asked for."""
 SHARED_BYTES = 227 * 1024
+_PITCH = TILE_COLUMNS * 2 + 16
+_LEAST_WINDOW = 2
 
 
 class QuantConfig(NamedTuple):
-    """Bands of 8 outputs that a warp owns, warps that share activations, tiles of their rings.
+    """Bands of 8 outputs that a warp owns, warps side by side on the same columns, tiles of their rings.
 
     four_warps: 1 if four warps share one instruction of the matrix unit, as only Hopper can. serial: 1 if a warp walks
     all splits of the columns, one after the other; else each split has warps of its own. If there are two matrices,
-    half of a warp's bands are of each; a warp with one band has a partner.
+    half of a warp's bands are of each; a warp with one band has a partner. window: 0, or of how many tiles' columns the
+    activations of each split are kept in shared memory, for all warps of the block; only for few rows.
     """
 
     bands: int
@@ -27,17 +32,21 @@ class QuantConfig(NamedTuple):
     depth: int
     four_warps: int = 0
     serial: int = 0
+    window: int = 0
 
 
-_FEW = (
-    QuantConfig(2, 1, 2),
-    QuantConfig(4, 1, 2),
-    QuantConfig(1, 1, 3),
-    QuantConfig(2, 2, 2),
-    QuantConfig(2, 2, 3),
-    QuantConfig(2, 4, 3),
-    QuantConfig(4, 2, 2),
+_FEW = (QuantConfig(2, 2, 3), QuantConfig(2, 1, 2), QuantConfig(1, 1, 3), QuantConfig(2, 4, 3))
+_FEW_BULK = (
+    *(QuantConfig(2, group, depth, window=16) for group, depth in ((2, 3), (1, 4), (2, 4), (3, 3), (4, 3), (6, 4))),
+    *(QuantConfig(2, group, depth, window=16) for group, depth in ((3, 2), (12, 2), (12, 3))),
+    *(QuantConfig(1, group, depth, window=16) for group, depth in ((2, 4), (4, 3), (6, 3), (12, 3))),
+    QuantConfig(2, 2, 3, window=4),
+    QuantConfig(2, 2, 4, window=3),
+    QuantConfig(2, 12, 2, window=4),
+    QuantConfig(1, 4, 4, window=3),
+    *_FEW[:2],
 )
+"""Of Hopper GPUs, which have bulk copies."""
 _SOME = (
     QuantConfig(2, 2, 3),
     QuantConfig(2, 4, 2),
@@ -85,7 +94,8 @@ def candidates(rows: int, type_name: str, matrices: int, parts: int) -> list[Qua
 
     `matrices`: how many multiply the rows at once (two if gated); `parts`: splits of their columns.
     """
-    table = _FEW if rows <= 8 else _SOME if rows <= 16 else _MORE
+    few = _FEW_BULK if has_warpgroups() else _FEW
+    table = few if rows <= FEW_ROWS else _SOME if rows <= 16 else _MORE
     return [config for config in table if fits(config, rows, type_name, matrices, parts)]
 
 
@@ -98,9 +108,11 @@ def fits(config: QuantConfig, rows: int, type_name: str, matrices: int, parts: i
     """Whether the GPU can compute so many rows with it."""
     if rows > MAX_ROWS or (config.four_warps and not (has_warpgroups() and rows > 4)):
         return False
-    if threads(config, matrices, parts) > MAX_THREADS:
+    if config.window and rows > FEW_ROWS:
         return False
-    return shared_bytes(config, rows, type_name, matrices, parts) <= SHARED_BYTES
+    if threads(config, matrices, parts) > (FEW_THREADS if config.window else MAX_THREADS):
+        return False
+    return shared_bytes(config, rows, type_name, matrices, parts, min(config.window, _LEAST_WINDOW)) <= SHARED_BYTES
 
 
 def walkers(config: QuantConfig, matrices: int, parts: int) -> int:
@@ -119,17 +131,33 @@ def blocks(config: QuantConfig, rows: int, matrices: int) -> int:
     return -(-rows // (BAND_ROWS * bands))
 
 
-def shared_bytes(config: QuantConfig, rows: int, type_name: str, matrices: int, parts: int) -> int:
-    """Of a block: activations and rings of its warps, or afterwards their totals."""
-    groups, count = walkers(config, matrices, parts), row_tile(rows)
-    tiles = config.group * config.bands * LAYOUTS[type_name].tile_bytes + TILE_COLUMNS * count * 2
-    totals = config.group * -(-config.bands // 2) * 16 * max(8, count) * 4
-    return groups * max(config.depth * tiles, totals)
+def window(config: QuantConfig, rows: int, type_name: str, matrices: int, parts: int, tiles: int) -> int:
+    """Tiles of activations that are kept for each split, of a matrix `tiles` wide: all if there is room."""
+    most = min(config.window, -(-tiles // parts))
+    while most > _LEAST_WINDOW and shared_bytes(config, rows, type_name, matrices, parts, most) > SHARED_BYTES:
+        most -= 1
+    return most
+
+
+def shared_bytes(config: QuantConfig, rows: int, type_name: str, matrices: int, parts: int, window: int = 0) -> int:
+    """Of a block: activations, rings and scales of its warps, or afterwards their totals."""
+    groups, count, kind = walkers(config, matrices, parts), row_tile(rows), LAYOUTS[type_name]
+    warps = groups * config.group
+    ring = config.depth * config.bands * kind.tile_bytes
+    if config.window:
+        barriers = -(-(warps * config.depth + parts * window * 2) // 2) * 16
+        activations = barriers + parts * window * count * _PITCH
+    else:
+        activations = groups * config.depth * TILE_COLUMNS * count * 2
+    totals = warps * -(-config.bands // 2) * 16 * max(8, count) * 4
+    return max(activations + warps * (ring + config.bands * kind.scratch_bytes), totals)
 
 
 def line(config: QuantConfig, rows: int, type_name: str) -> str:
     """What is compiled behind quantised.cu."""
     count = row_tile(rows)
+    if config.window:
+        return entry("Product", f"multiply_few<{type_name}, {config.bands}, {count}>", FEW_THREADS)
     unit = f"{'FourWarps' if config.four_warps else 'OneWarp'}<{count}>"
     serial = "true" if config.serial else "false"
     arguments = f"{type_name}, {config.bands}, {count}, {config.group}, {config.depth}, {serial}, {unit}"
@@ -139,7 +167,7 @@ def line(config: QuantConfig, rows: int, type_name: str) -> str:
 
 def entry(arguments: str, function: str, most_threads: int) -> str:
     """A kernel that calls `function` on a struct, in blocks of at most so many threads."""
-    head = f'extern "C" __global__ void __launch_bounds__({most_threads}) kernel'
+    head = f'extern "C" __global__ void __launch_bounds__({most_threads}, 1) kernel'
     return f"{head}(const __grid_constant__ {arguments} p) {{ {function}(p); }}"
 
 

@@ -42,6 +42,8 @@ class Layout:
     take_apart: Callable[[torch.Tensor], Blocks]
     words: Callable[[torch.Tensor], list[torch.Tensor]]
     """A lane's values uint8 [..., lane, 32] of half a tile → parts int32 [..., lane, n], one behind the other."""
+    scratch_bytes: int = 0
+    """What a warp's scales of a tile take when they are worked out."""
 
 
 def layout(name: str, type_name: str, columns: int) -> Layout:
@@ -163,6 +165,6 @@ LAYOUTS = {
     "Q8_0": Layout(32, 34, 2176, _q8_0, _byte_words),
     "Q4_0": Layout(32, 18, 1152, _q4_0, _nibble_words),
     "Q4_1": Layout(32, 20, 1280, _q4_1, _nibble_words),
-    "Q4_K": Layout(256, 144, 1184, _q4_k, _nibble_words),
+    "Q4_K": Layout(256, 144, 1184, _q4_k, _nibble_words, 512),
     "Q6_K": Layout(256, 210, 1680, _q6_k, _six_bit_words),
 }

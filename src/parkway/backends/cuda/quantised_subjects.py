@@ -27,7 +27,12 @@ from parkway.backends.cuda.quantised_pack import LAYOUTS, TILE_COLUMNS
 _ROWS = (64, 30, 12, 4)
 _MANY_ROWS = MAX_ROWS + 6
 _OUTPUTS = 203
-_COLUMNS = (2 * TILE_COLUMNS, 10 * TILE_COLUMNS)
+_SHAPES: tuple[tuple[int, tuple[int, ...]], ...] = (
+    (2 * TILE_COLUMNS, (*_ROWS, _MANY_ROWS)),
+    (10 * TILE_COLUMNS, (*_ROWS, _MANY_ROWS)),
+    (40 * TILE_COLUMNS, _ROWS[2:]),
+)
+"""Columns, and of how many rows: one split, several, and more tiles than a window of activations holds."""
 _STRANGERS = (3, 11, 45)
 _MARGIN = 64
 """NaN columns right of the last one."""
@@ -99,10 +104,10 @@ def subjects(device: torch.device, seed: int, types: Sequence[str] = tuple(LAYOU
     if device.type == "cuda":
         compile_all(types)
     chance = torch.Generator(device).manual_seed(seed)
-    return [subject for type_name in types for columns in _COLUMNS for subject in _of_type(type_name, columns, chance)]
+    return [subject for type_name in types for shape in _SHAPES for subject in _of_type(type_name, *shape, chance)]
 
 
-def _of_type(type_name: str, columns: int, chance: torch.Generator) -> list[QuantSubject]:
+def _of_type(type_name: str, columns: int, heights: Sequence[int], chance: torch.Generator) -> list[QuantSubject]:
     bias = wide(chance, (_OUTPUTS,)).float()
     first, second = (
         pack("drawn", type_name, wide_blocks(type_name, chance, _OUTPUTS, columns), columns, chance.device, each)
@@ -112,7 +117,7 @@ def _of_type(type_name: str, columns: int, chance: torch.Generator) -> list[Quan
     decoded = linear_config.candidates(_MANY_ROWS, _OUTPUTS, columns, streams=has_warpgroups())
     decoded = list(dict.fromkeys([decoded[0], decoded[-1]]))
     made = []
-    for rows in (*_ROWS, _MANY_ROWS):
+    for rows in heights:
         x, residual = _strange_rows(chance, rows, columns), wide(chance, (rows, _OUTPUTS))
         many = decoded if rows > MAX_ROWS else []
         made += [

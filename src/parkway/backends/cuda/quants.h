@@ -11,6 +11,8 @@
 
 #include "ptx.h"
 
+constexpr int BAND = 8, TILE_COLUMNS = 256;
+
 // A field of `mask` << `at` bits as a float of its own: 2^(23 - at) + field, less 2^(23 - at) and `origin`.
 DEVICE float field(u32 word, u32 mask, int at, float origin) {
     float with_one = __uint_as_float(masked_or(word, mask << at, (u32)(150 - at) << 23));
@@ -149,7 +151,92 @@ struct Q8_0 {
     }
 };
 
+// Half tiles of a warp's BANDS bands. Here every lane works out its scales for itself.
+template <class Type, int BANDS> struct Bands {
+    static constexpr int SCRATCH = 0;  // bytes of a warp
+
+    // What a lane knows of them as long as it lives.
+    struct Places {
+        DEVICE explicit Places(u8 *) {}
+        DEVICE void prepare(const u8 *) const {}
+    };
+
+    Type quants[BANDS];
+
+    DEVICE void load(const Places &, const u8 *tiles, int half) {
+#pragma unroll
+        for (int b = 0; b < BANDS; b++)
+            quants[b].load(tiles + b * Type::BYTES, half, threadIdx.x % 32);
+    }
+
+    DEVICE float weight(int band, int step, int i) const { return quants[band].weight(step, i); }
+};
+
+// Here the four lanes of a row share that work: scales and origins of two groups of 32 columns lie side by side in
+// `scratch`, those of 8 * BANDS rows one behind the other, then the next two groups'.
+template <int BANDS> struct Bands<Q4_K, BANDS> {
+    static constexpr int ROWS = BANDS * BAND, SCRATCH = ROWS * 64;
+
+    // A lane works out one row's scales, of its eight groups 2 * BANDS.
+    struct Places {
+        int bytes, pair, quants, odd;
+        u8 *to, *from;
+
+        DEVICE explicit Places(u8 *scratch) {
+            int lane = threadIdx.x % 32, row = lane % ROWS, two = lane / ROWS * BANDS;
+            int tile = row / BAND * Q4_K::BYTES;
+            bytes = kept(tile + 1024 + row % BAND * 16 + two / 2 * 8);
+            pair = kept(tile + 1152 + row % BAND * 4);
+            quants = kept(lane * 16);
+            odd = kept(0x4140 + two % 2 * 0x0202);
+            to = kept(scratch + (two * ROWS + row) * 16);
+            from = kept(scratch + lane / 4 * 16);
+        }
+
+        // To be called between meetings of the warp.
+        DEVICE void prepare(const u8 *tiles) const {
+            u32 both = *(const u32 *)(tiles + pair);
+            float scale = __fmul_rn(half_of(both, 0), 1 / LEAST_HALF / LEAST_HALF);
+            float least = __fmul_rn(half_of(both, 1), -1 / LEAST_HALF);
+#pragma unroll
+            for (int i = 0; i < BANDS; i++) {
+                uint2 eight = *(const uint2 *)(tiles + bytes + i / 2 * 8);
+                u32 which = BANDS == 1 ? odd : 0x4140 + i % 2 * 0x0202;
+                u32 units = __byte_perm(eight.x, 0, which), origins = __byte_perm(eight.y, 0, which);
+                *(float4 *)(to + i * (ROWS * 16)) =
+                    make_float4(__fmul_rn(scale, half_of(units, 0)), __fmul_rn(least, half_of(origins, 0)),
+                                __fmul_rn(scale, half_of(units, 1)), __fmul_rn(least, half_of(origins, 1)));
+            }
+        }
+    };
+
+    Nibbles nibbles[BANDS];
+    float4 scales[BANDS][2];
+
+    DEVICE void load(const Places &at, const u8 *tiles, int half) {
+#pragma unroll
+        for (int b = 0; b < BANDS; b++) {
+            nibbles[b].load(tiles + at.quants + b * Q4_K::BYTES, half, 0);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                scales[b][i] = *(const float4 *)(at.from + ((half * 2 + i) * ROWS + b * BAND) * 16);
+        }
+    }
+
+    DEVICE float weight(int band, int step, int i) const {
+        const float4 &four = scales[band][step / 4];
+        bool first = step / 2 % 2 == 0;
+        return nibbles[band].weight(step, i, first ? four.x : four.z, first ? four.y : four.w);
+    }
+};
+
 // A lane's four values of a step: columns 2c, 2c + 1 and 2c + 8, 2c + 9.
+template <class Type, int BANDS>
+DEVICE void pairs(const Bands<Type, BANDS> &half, int band, int step, u32 &low, u32 &high) {
+    low = to_bf16_pair(half.weight(band, step, 0), half.weight(band, step, 1));
+    high = to_bf16_pair(half.weight(band, step, 2), half.weight(band, step, 3));
+}
+
 template <class Type> DEVICE void pairs(const Type &half, int step, u32 &low, u32 &high) {
     low = to_bf16_pair(half.weight(step, 0), half.weight(step, 1));
     high = to_bf16_pair(half.weight(step, 2), half.weight(step, 3));

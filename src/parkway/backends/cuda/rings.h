@@ -1,9 +1,9 @@
 // What a warp of a quantised product has to do, and the rings through which its tiles and activations come.
 #pragma once
 
+#include "matrix_unit.h"
 #include "ptx.h"
-
-constexpr int BAND = 8, TILE_COLUMNS = 256;
+#include "quants.h"
 
 extern __shared__ __align__(128) u8 room[];
 
@@ -17,19 +17,20 @@ struct Product {
     int rows, columns, outputs, tiles, splits;
     int gated;             // y = silu(x W0ᵀ) * (x W1ᵀ)
     int floats;
+    int group, depth, window;  // of multiply_few: warps of a walker, tiles of a ring of weights, of one of activations
 };
 
 DEVICE int split_begin(int tiles, int splits, int split) { return (int)((u32)tiles * split / splits); }
 
 // What a warp does. Of two matrices a warp with one band has but one: others have the other.
-template <int BANDS, int GROUP, bool SERIAL> struct Task {
+template <int BANDS, bool SERIAL> struct Task {
     int part, member;  // which columns of which matrix; which of the group's warps
     int owner;         // of the outputs' bands, as many as a warp has
     int matrix, tile, end, split_end;
 
-    DEVICE Task(const Product &p) {
+    DEVICE Task(const Product &p, int group) {
         int warp = threadIdx.x / 32;
-        part = warp / GROUP, member = warp % GROUP, owner = blockIdx.x * GROUP + member;
+        part = warp / group, member = warp % group, owner = blockIdx.x * group + member;
         matrix = BANDS == 1 && part >= (SERIAL ? 1 : p.splits);
         int split = SERIAL ? 0 : part - matrix * p.splits;
         tile = split_begin(p.tiles, p.splits, split);
@@ -37,12 +38,12 @@ template <int BANDS, int GROUP, bool SERIAL> struct Task {
         end = SERIAL ? p.tiles : split_end;
     }
 
-    // Once its warps have come.
-    DEVICE void meet_group() const {
-        if (GROUP == 1)
-            __syncwarp();
-        else
-            meet_some(part + 1, GROUP * 32);
+    // Where the warp's first tile of band b is.
+    DEVICE const u8 *first_tile(const Product &p, int b, int tile_bytes) const {
+        bool both = BANDS > 1 && p.gated;
+        int band = both ? owner * (BANDS / 2) + b / 2 : owner * BANDS + b, last = (p.outputs - 1) / BAND;
+        i64 at = (i64)(band < last ? band : last) * p.tiles + tile;
+        return p.weights[both ? b % 2 : matrix] + at * tile_bytes;
     }
 };
 
@@ -53,15 +54,10 @@ template <class Type, int BANDS, int DEPTH> struct Ring {
     const u8 *from[BANDS];  // where this lane's part of the next tile is
 
     template <class Task> DEVICE Ring(const Product &p, const Task &task, u8 *rings) {
-        int last = (p.outputs - 1) / BAND;
         slots = kept(rings + threadIdx.x / 32 * (DEPTH * SLOT));
 #pragma unroll
-        for (int b = 0; b < BANDS; b++) {
-            bool both = BANDS > 1 && p.gated;
-            int band = both ? task.owner * (BANDS / 2) + b / 2 : task.owner * BANDS + b;
-            i64 tile = (i64)(band < last ? band : last) * p.tiles + task.tile;
-            from[b] = p.weights[both ? b % 2 : task.matrix] + tile * Type::BYTES + threadIdx.x % 32 * 16;
-        }
+        for (int b = 0; b < BANDS; b++)
+            from[b] = task.first_tile(p, b, Type::BYTES) + threadIdx.x % 32 * 16;
     }
 
     // Starts to copy the next tile.
@@ -106,3 +102,124 @@ template <int ROWS, int GROUP, int DEPTH> struct Activations {
         from += TILE_COLUMNS, left -= TILE_COLUMNS;
     }
 };
+
+#ifdef HAS_BULK_COPIES
+// Where a warp is in a ring; `turn` is 0 or 1 in turns.
+struct Place {
+    int slots, bytes, slot = 0, offset = 0;
+    u32 turn = 0;
+
+    DEVICE Place(int slots, int bytes) : slots(slots), bytes(bytes) {}
+
+    DEVICE int before() const { return (slot ? slot : slots) - 1; }
+
+    DEVICE void advance() {
+        slot++, offset += bytes;
+        if (slot == slots)
+            slot = 0, offset = 0, turn ^= 1;
+    }
+};
+
+// A warp's tiles, each a bulk copy, which one lane asks for.
+template <class Type, int BANDS> struct BulkRing {
+    static constexpr int SLOT = BANDS * Type::BYTES, NEXT = 4;
+    u64 *full;
+    u8 *slots;
+    int depth;
+    const u8 *from[BANDS];
+
+    template <class Task>
+    DEVICE BulkRing(const Product &p, const Task &task, u64 *full, u8 *slots)
+        : full(full), slots(kept(slots)), depth(p.depth) {
+#pragma unroll
+        for (int b = 0; b < BANDS; b++)
+            from[b] = task.first_tile(p, b, Type::BYTES);
+    }
+
+    DEVICE void begin() const {
+#pragma unroll 1
+        for (int slot = 0; slot < depth; slot++)
+            begin_barrier(full + slot, 1);
+    }
+
+    // All but one slot; and the next few tiles are asked for, while memory has little else to do than to wait for the
+    // kernels ahead.
+    DEVICE void fill(int tiles) {
+#pragma unroll 1
+        for (int slot = 0; slot < depth - 1 && slot < tiles; slot++)
+            fetch(slot);
+        int more = tiles - (depth - 1) < NEXT ? tiles - (depth - 1) : NEXT;
+        if (more > 0)
+#pragma unroll
+            for (int b = 0; b < BANDS; b++)
+                prefetch_bulk(from[b], more * Type::BYTES);
+    }
+
+    DEVICE void fetch(int slot) {
+        arrive_expecting(full + slot, SLOT);
+#pragma unroll
+        for (int b = 0; b < BANDS; b++) {
+            copy_bulk(slots + slot * SLOT + b * Type::BYTES, from[b], Type::BYTES, full + slot);
+            from[b] += Type::BYTES;
+        }
+    }
+};
+
+// Activations of a split's columns, for all warps of the block that walk them: a ring `window` tiles long. Its slots are
+// filled by all; if there are more tiles than slots, the first warp then fetches the others. One lane of a warp calls.
+template <int ROWS> struct Window {
+    static constexpr int SLOT = ROWS * X_PITCH;
+    u64 *full, *empty;
+    u8 *slots;
+    int window, slack, next, end;
+    Place free;
+
+    template <class Task>
+    DEVICE Window(const Product &p, const Task &task, u64 *barriers, u8 *rings)
+        : window(p.window), slack((p.window - 1) / 2), next(task.tile + p.window), end(task.end), free(p.window, 0) {
+        int split = task.part % p.splits;
+        full = barriers + split * window * 2, empty = full + window;
+        slots = kept(rings + split * window * SLOT);
+    }
+
+    DEVICE void begin(int warps) const {
+#pragma unroll 1
+        for (int slot = 0; slot < window; slot++)
+            begin_barrier(full + slot, 1), begin_barrier(empty + slot, warps);
+    }
+
+    DEVICE void fill(const Product &p, int warp, int warps) const {
+#pragma unroll 1
+        for (int slot = warp; slot < window && next - window + slot < end; slot += warps)
+            fetch(p, next - window + slot, slot);
+    }
+
+    // Rows that don't exist are not written: they make no output. Behind the last column are zeros.
+    DEVICE void fetch(const Product &p, int tile, int slot) const {
+        int rows = p.rows < ROWS ? p.rows : ROWS, width = p.columns - tile * TILE_COLUMNS;
+        int bytes = 2 * (width < TILE_COLUMNS ? width : TILE_COLUMNS);
+        u8 *to = slots + slot * SLOT;
+#pragma unroll 1
+        for (int at = bytes; at < 2 * TILE_COLUMNS; at += 16)
+#pragma unroll 1
+            for (int row = 0; row < rows; row++)
+                *(uint4 *)(to + row * X_PITCH + at) = make_uint4(0, 0, 0, 0);
+        arrive_expecting(full + slot, rows * bytes);
+#pragma unroll 1
+        for (int row = 0; row < rows; row++)
+            copy_bulk(to + row * X_PITCH, p.x + row * p.x_stride + tile * TILE_COLUMNS, bytes, full + slot);
+    }
+
+    DEVICE bool is_short() const { return next < end; }
+
+    // The warp has done with a slot. The next tile comes to where those that are `slack` tiles behind have been.
+    DEVICE void leave(const Product &p, int slot, bool fetches) {
+        arrive(empty + slot);
+        if (!fetches || slack-- > 0)
+            return;
+        wait_for_barrier(empty + free.slot, free.turn);
+        fetch(p, next++, free.slot);
+        free.advance();
+    }
+};
+#endif
