@@ -70,8 +70,7 @@ async def test_the_folder_is_the_users_alone_and_goes_with_the_door(sockets: Pat
     async with toy_door():
         (folder,) = sockets.iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        (path,) = folder.iterdir()
-        assert stat.S_ISSOCK(path.stat().st_mode)
+        assert all(stat.S_ISSOCK(path.stat().st_mode) for path in folder.iterdir())
         child = the_child()
     assert list(sockets.iterdir()) == []
     assert not child.is_running()
@@ -152,7 +151,7 @@ async def test_a_socket_that_cannot_be_made_is_a_start_error(sockets: Path, monk
     long = sockets / ("long" * 30)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with pytest.raises(StartError, match="File name too long"):
+    with pytest.raises(StartError, match="path too long"):
         await ProcessDoor.start(Path("model"), EngineSettings(), FACTORY)
     assert list(long.iterdir()) == []
     assert psutil.Process().children() == []

@@ -31,7 +31,7 @@ from parkway.plan.step import PAGE_TOKENS
 from parkway.runner.cpu_load import CpuModel
 from parkway.runner.load import Model, chosen_device, load_model
 
-_PACKAGES = ("fastapi", "msgspec", "pyzmq", "uvicorn")
+_PACKAGES = ("fastapi", "msgspec", "uvicorn")
 _GPU_PACKAGES = ("torch", "triton")
 
 

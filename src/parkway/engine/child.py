@@ -5,13 +5,15 @@ Its standard input is its lifeline: when the parent closes it or dies, the proce
 
 import importlib
 import os
+import select
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
-import zmq
+import msgspec
 
 from parkway.engine import wire
 from parkway.engine.events import Event, run
@@ -19,17 +21,23 @@ from parkway.errors import StartError
 
 
 class _SocketInbox:
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[Event] | None:
         events = []
-        while wire.has_message(self._socket):
-            events.append(wire.decode_event(self._socket.recv()))
+        while self._poll.poll(0):
+            message = wire.receive(self._connection)
+            if not message:
+                return None
+            events.append(wire.decode_event(message))
         return events
 
-    def wait(self) -> list[Event]:
-        return [wire.decode_event(self._socket.recv()), *self.take()]
+    def wait(self) -> list[Event] | None:
+        self._poll.poll()
+        return self.take()
 
 
 def main(folder: str, factory: str) -> None:
@@ -38,17 +46,28 @@ def main(folder: str, factory: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     lifeline = threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True)
     lifeline.start()
-    socket = wire.open_socket()
-    socket.bind(wire.address(Path(folder)))
-    start = wire.decode_start(socket.recv())
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(Path(folder) / wire.SOCKET_NAME))
+
+    def send(message: msgspec.Struct) -> None:
+        try:
+            connection.sendall(wire.frame(message))  # waits where the parent doesn't read
+        except ConnectionError:
+            lifeline.join()  # the parent has gone, and so will this process
+
+    message = wire.receive(connection)
+    if not message:
+        lifeline.join()
+    start = wire.decode_start(message)
     module, _, function = factory.partition(":")
     try:
         engine = getattr(importlib.import_module(module), function)(Path(start.path), start.settings)
     except StartError as error:
-        socket.send(wire.encode(wire.Failed(str(error))))
+        send(wire.Failed(str(error)))
         lifeline.join()  # the parent hangs up when it has read the sentence
-    socket.send(wire.encode(wire.Ready(engine.facts)))
-    run(engine, _SocketInbox(socket), lambda report: socket.send(wire.encode(report)))
+    send(wire.Ready(engine.facts))
+    run(engine, _SocketInbox(connection), send)
+    lifeline.join()
 
 
 def _end_with_parent(folder: Path) -> None:

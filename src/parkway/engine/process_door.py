@@ -7,17 +7,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-
-import zmq
 
 from parkway.config import EngineSettings
 from parkway.engine import wire
 from parkway.engine.door import Sink, Sinks
 from parkway.engine.events import Arrive, Cancel
 from parkway.errors import StartError
-from parkway.request import Facts, Request, Snapshot
+from parkway.request import Facts, Request, Snapshot, View
 
 BUILD_ENGINE = "parkway.engine.build:build_engine"
 CLOSE_SECONDS = 1.0
@@ -33,25 +32,29 @@ class ProcessDoor:
 
     def __init__(self, factory: str) -> None:
         self.snapshot = Snapshot()
+        self.view = View()
+        self.watch: Callable[[View], object] = lambda view: None
+        """Gets every view. It must return soon and must not raise."""
         self._loop = asyncio.get_running_loop()
         self.died: asyncio.Future[str] = self._loop.create_future()
         self._answer: asyncio.Future[Facts] = self._loop.create_future()
+        self._channel = _Channel(self._take, self._mourn)
         self._up = False
         self._sinks = Sinks()
         self._ids = itertools.count()
         with ExitStack() as undo:
             folder = Path(undo.enter_context(_private_folder()))
-            self._socket = wire.open_socket()
-            undo.callback(self._socket.context.destroy, linger=0)
-            self._socket.connect(wire.address(folder))
+            self._listener = undo.enter_context(socket.socket(socket.AF_UNIX))
+            self._listener.bind(str(folder / wire.SOCKET_NAME))
+            self._listener.listen(1)
             self._lifeline, theirs = socket.socketpair()
             with theirs:
                 self._process = _spawn(folder, factory, theirs)
             undo.callback(self._reap)
             undo.callback(self._lifeline.close)
-            for descriptor, callback in ((self._lifeline.fileno(), self._mourn), (self._socket.fileno(), self._drain)):
-                self._loop.add_reader(descriptor, callback)
-                undo.callback(self._loop.remove_reader, descriptor)
+            self._loop.add_reader(self._lifeline, self._hang_up)
+            undo.callback(self._loop.remove_reader, self._lifeline)
+            undo.callback(self._channel.close)
             self._undo = undo.pop_all()
 
     @classmethod
@@ -59,11 +62,10 @@ class ProcessDoor:
         """Start the process and wait until its engine is up. `factory` builds it there. Raises StartError."""
         try:
             door = cls(factory)
-        except (OSError, zmq.ZMQError) as error:
+        except OSError as error:
             raise StartError(f"the engine process can't be started: {error}") from error
         try:
-            door._send(wire.encode(wire.Start(str(path), settings)))
-            door.facts = await door._answer
+            door.facts = await door._begin(wire.Start(str(path), settings))
         except BaseException:
             door.close()
             raise
@@ -73,36 +75,39 @@ class ProcessDoor:
         return next(self._ids)
 
     def submit(self, request: Request, sink: Sink) -> None:
-        frame = wire.encode(Arrive(request))
+        frame = wire.frame(Arrive(request))
         self._sinks.add(request.id, sink)
-        self._send(frame)
+        self._channel.send(frame)
 
     def cancel(self, request_id: int) -> None:
         if self._sinks.drop(request_id):
-            self._send(wire.encode(Cancel(request_id)))
+            self._channel.send(wire.frame(Cancel(request_id)))
 
     def close(self) -> None:
         """End the process, by force after a second, and remove the socket's folder. Open requests get an error."""
         self._sinks.end("the engine has been closed")
         self._undo.close()
 
-    def _send(self, frame: bytes) -> None:
-        self._socket.send(frame)
-        # ZeroMQ's descriptor tells only of changes, and sending may have swallowed one.
-        if wire.has_message(self._socket):
-            self._loop.call_soon(self._drain)
+    async def _begin(self, start: wire.Start) -> Facts:
+        self._channel.send(wire.frame(start))
+        server = await self._loop.create_unix_server(lambda: self._channel, sock=self._listener)
+        try:
+            return await self._answer
+        finally:
+            server.close()
 
-    def _drain(self) -> None:
-        while not self._socket.closed and wire.has_message(self._socket):
-            frame = self._socket.recv()
-            if self._up:
-                report = wire.decode_report(frame)
-                self.snapshot = report.snapshot
-                self._sinks.deliver(report.outputs)
-            else:
-                self._begin(wire.decode_answer(frame))
+    def _take(self, message: bytes) -> None:
+        if self._up:
+            report = wire.decode_report(message)
+            self.snapshot = report.snapshot
+            if report.view:
+                self.view = report.view
+                self.watch(report.view)
+            self._sinks.deliver(report.outputs)
+        else:
+            self._come_up(wire.decode_answer(message))
 
-    def _begin(self, answer: wire.Ready | wire.Failed) -> None:
+    def _come_up(self, answer: wire.Ready | wire.Failed) -> None:
         self._up = True
         if self._answer.done():  # nobody waits for it any more
             return
@@ -111,9 +116,12 @@ class ProcessDoor:
         else:
             self._answer.set_exception(StartError(answer.sentence))
 
+    def _hang_up(self) -> None:
+        self._loop.remove_reader(self._lifeline)
+        if not self._channel.connected:  # else it tells when the last message has been read
+            self._mourn()
+
     def _mourn(self) -> None:
-        self._loop.remove_reader(self._lifeline.fileno())
-        self._drain()
         sentence = f"the engine process {_ending(self._reap())}"
         if not self._answer.done():
             self._answer.set_exception(StartError(f"{sentence} before it was up"))
@@ -127,6 +135,45 @@ class ProcessDoor:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+
+
+class _Channel(asyncio.Protocol):
+    """The socket to the engine process. May be sent to before it is connected; calls `lost` unless it was closed."""
+
+    def __init__(self, take: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        self._take = take
+        self._lost = lost
+        self._frames = wire.Frames()
+        self._early: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._closed = False
+
+    @property
+    def connected(self) -> bool:
+        return self._transport is not None
+
+    def send(self, frame: bytes) -> None:
+        if self._transport is None:
+            self._early.append(frame)
+        else:
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        transport.writelines(self._early)
+
+    def data_received(self, received: bytes) -> None:
+        for message in self._frames.split(received):
+            self._take(message)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._closed:
+            self._lost()
 
 
 def _private_folder() -> "tempfile.TemporaryDirectory[str]":
