@@ -62,9 +62,10 @@ def text_of(path: Path) -> ModelText:
 
 async def main(path: Path, slots: int) -> int:
     with listen("127.0.0.1", 0) as listener:
-        door = await ProcessDoor.start(path, EngineSettings(device="cpu", parallel=slots), FACTORY)
+        settings = EngineSettings(device="cpu", parallel=slots)
+        door = await ProcessDoor.start(path, settings, FACTORY)
         try:
-            server = Server(door, text_of(path), ServerSettings())
+            server = Server(door, text_of(path), settings, ServerSettings())
             await server.serve([listener])
             return server.exit_code
         finally:

@@ -1,20 +1,25 @@
 """What planning and reporting cost the host in a decode step of many chats: a runner that computes nothing.
 
-python -m benchmarks.planner_cost [CHATS]
+`python -m benchmarks.planner_cost`: prints, and records what planning takes behind a step in flight.
 """
 
+import argparse
 import statistics
-import sys
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter_ns
 
+from benchmarks import records
 from parkway.engine.engine import Engine
-from parkway.plan.planner import Limits
+from parkway.memory.copies import Copies
+from parkway.plan.copies import Copy
+from parkway.plan.limits import Limits, Pace
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.request import Facts, Request, SamplingParams
 from parkway.runner import Sampled
 
+COMMAND = "python -m benchmarks.planner_cost"
 CHATS = 64
 STEPS = 2000
 PROMPT_TOKENS = 30
@@ -27,7 +32,7 @@ REACH = {"plan": 200, "step": 400}
 class IdleRunner:
     """Every chunk samples the same token, at no cost. `nanoseconds`: what it took of the engine's time."""
 
-    pool_bytes = 0
+    pool_bytes = page_bytes = 0
     exact = True
     bit_check: str | None = None
 
@@ -39,6 +44,9 @@ class IdleRunner:
         self.nanoseconds = 0
         self._in_flight: deque[StepPlan] = deque()
 
+    def copies(self, most_bytes: int, *, beside: bool) -> Copies:
+        raise NotImplementedError("nobody is parked")
+
     def launch(self, plan: StepPlan) -> None:
         self._in_flight.append(plan)
 
@@ -47,6 +55,24 @@ class IdleRunner:
         landed = [(chunk, Sampled(7, None, [])) for chunk in self._in_flight.popleft().chunks]
         self.nanoseconds += perf_counter_ns() - started
         return landed
+
+
+class NoCopies:
+    """Where nobody is parked."""
+
+    pages = page_bytes = held_bytes = 0
+
+    def submit(self, copy: Copy) -> None:
+        raise AssertionError("a chat is parked")
+
+    def advance(self) -> None:
+        pass
+
+    def landed(self) -> list[Copy]:
+        return []
+
+    wait = reserve = release = advance
+    drain = landed
 
 
 def engine_with(chats: int, ahead: int) -> tuple[Engine, IdleRunner]:
@@ -64,7 +90,7 @@ def engine_with(chats: int, ahead: int) -> tuple[Engine, IdleRunner]:
     facts = Facts(
         model="idle", n_ctx=n_ctx, slots=chats, vocab_size=VOCABULARY, fingerprint="", weight_bytes=0, pool_bytes=0
     )
-    engine = Engine(runner, limits, facts)
+    engine = Engine(runner, limits, facts, NoCopies())
     for number in range(chats):
         prompt = [(number + i) % VOCABULARY for i in range(PROMPT_TOKENS)]
         engine.arrive(Request(id=number, prompt=prompt, sampling=SamplingParams(), seed=0, stop_ids=frozenset({1, 2})))
@@ -89,7 +115,7 @@ def costs(chats: int, ahead: int) -> dict[str, float]:
     planner, plan_times = engine._planner, []
     for _ in range(STEPS // 2):
         started = perf_counter_ns()
-        plan = planner.plan()
+        plan = planner.plan(Pace())
         plan_times.append(perf_counter_ns() - started)
         runner.launch(plan)
         for chunk, sampled in runner.land():
@@ -98,10 +124,22 @@ def costs(chats: int, ahead: int) -> dict[str, float]:
 
 
 def main() -> None:
-    chats = int(sys.argv[1]) if len(sys.argv) > 1 else CHATS
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=records.RESULTS / "cpu.json", help="where the figures go")
+    results = parser.parse_args().results
     for ahead in (0, 1):
-        for name, microseconds in costs(chats, ahead).items():
-            print(f"{chats} chats, {ahead} steps ahead: {name} {microseconds:.0f} µs (reach: {REACH[name]})")
+        found = costs(CHATS, ahead)
+        for name, microseconds in found.items():
+            print(f"{CHATS} chats, {ahead} steps ahead: {name} {microseconds:.0f} µs (reach: {REACH[name]})")
+    records.write(
+        results,
+        figure=f"planner, per step at {CHATS} chats",
+        value=round(found["plan"], 1),
+        unit="µs",
+        better="lower",
+        reach=REACH["plan"],
+        command=COMMAND,
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parkway import cli
-from parkway.config import EngineSettings, ServerSettings
+from parkway.config import AUTOMATIC, EngineSettings, ServerSettings
 from parkway.errors import NoRoom
 from parkway.weights import default_model
 from parkway.weights.shapes import SHAPES
@@ -70,8 +70,16 @@ def test_serve_has_a_flag_for_every_field(calls: list[tuple[Any, ...]]) -> None:
         isa="portable",
         numerics="fast",
         cuda_graphs="off",
+        log="parks",
+        preempt="recompute",
+        preempt_ram=-1,
+        preempt_async="off",
+        preempt_resume="pass",
+        preempt_quantum=0.5,
     )
-    server = ServerSettings(host="::1", port=81, alias="a", drain_seconds=1.5)
+    server = ServerSettings(
+        host="::1", port=81, alias="a", drain_seconds=1.5, notices="chunks", sse_ping_interval=15.0, trace="t"
+    )
     flags = [text for owner in (engine, server) for text in _as_flags(owner)]
     assert cli.main(["serve", *flags, str(MODEL)]) == 0
     assert calls == [(MODEL, engine, server)]
@@ -88,6 +96,39 @@ def test_llama_server_spellings(calls: list[tuple[Any, ...]]) -> None:
     (_, engine, server) = calls[0]
     assert (engine.ctx_size, engine.parallel, engine.batch_size, engine.threads) == (128, 2, 64, 1)
     assert (server.host, server.port) == ("h", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--preempt-ram", "-2"], EngineSettings(preempt_ram=AUTOMATIC)),
+        (["--preempt-ram", "-1"], EngineSettings(preempt_ram=-1)),
+        (["--preempt-ram=0"], EngineSettings(preempt_ram=0)),
+        (["--no-preempt-async"], EngineSettings(preempt_async="off")),
+        (["--preempt-async", "off", "--no-preempt-async"], EngineSettings(preempt_async="off")),
+        (["--no-preempt-async", "--preempt-async", "on"], EngineSettings(preempt_async="on")),
+    ],
+    ids=str,
+)
+def test_parks_as_llama_server_spells_them(
+    calls: list[tuple[Any, ...]], arguments: list[str], expected: EngineSettings
+) -> None:
+    assert cli.main(["serve", *arguments, str(MODEL)]) == 0
+    assert calls == [(MODEL, expected, ServerSettings())]
+
+
+def test_a_flag_without_a_value_wins_over_its_variable(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARKWAY_PREEMPT_ASYNC", "on")
+    assert cli.main(["bench", "--no-preempt-async", str(MODEL)]) == 0
+    assert calls == [(MODEL, EngineSettings(preempt_async="off"))]
+
+
+@pytest.mark.parametrize("interval", ["-1", "-1.0", "0", "2.5"])
+def test_ping_intervals(calls: list[tuple[Any, ...]], interval: str) -> None:
+    assert cli.main(["serve", "--sse-ping-interval", interval, str(MODEL)]) == 0
+    assert calls == [(MODEL, EngineSettings(), ServerSettings(sse_ping_interval=float(interval)))]
 
 
 def test_a_variable_replaces_the_default_and_a_flag_the_variable(
@@ -159,6 +200,12 @@ def test_a_shape_or_a_model_but_not_both(capsys: pytest.CaptureFixture[str], arg
         (["bench", "--isa", "sse"], "--isa: must be one of auto, avx512, avx2, portable, not 'sse'"),
         (["verify", "--device", "tpu"], "--device: must be one of auto, cpu, cuda, not 'tpu'"),
         (["verify", "--seed", "x"], "--seed: must be a whole number, not 'x'"),
+        (["serve", "-c", str(10**20)], f"--ctx-size: must be at most 2147483647, not {10**20}"),
+        (["serve", "--preempt-ram", "-3"], "--preempt-ram: must be at least -2, not -3"),
+        (["serve", "--preempt", "on"], "--preempt: must be one of copy, recompute, off, not 'on'"),
+        (["serve", "--preempt-quantum", "-1"], "--preempt-quantum: must not be negative, not -1.0"),
+        (["serve", "--notices", "all"], "--notices: must be one of off, comments, chunks, not 'all'"),
+        (["serve", "--sse-ping-interval", "-2"], "--sse-ping-interval: must be at least -1, not -2.0"),
         (["serve", "--port"], "--port: expected one argument (see parkway serve --help)"),
         (["serve", "--nonsense"], "unrecognized arguments: --nonsense (see parkway --help)"),
         ([], "the following arguments are required: COMMAND (see parkway --help)"),

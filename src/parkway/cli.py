@@ -85,6 +85,9 @@ def _add_flags(parser: argparse.ArgumentParser, owner: type, *names: str) -> Non
             parser.add_argument(
                 *field.metadata["flags"], dest=field.name, metavar=_metavar(kinds[field.name]), help=about
             )
+            if off := field.metadata["off"]:
+                told = f"{field.metadata['flags'][-1]} off"
+                parser.add_argument(off, dest=field.name, action="store_const", const="off", help=told)
 
 
 def _metavar(kind: Any) -> str:

@@ -9,6 +9,7 @@ ParkwayError
 ├── BadRequest            the client's fault: names the parameter, becomes a 4xx
 │   └── ContextExceeded   the prompt alone is longer than the context
 ├── ShuttingDown          the server drains or stops; becomes a 503
+├── PoolFull              chats outgrew the pool together, and --preempt off forbids to park one
 └── EngineDied            the engine is gone; every open request gets this
 """
 
@@ -70,6 +71,10 @@ class ContextExceeded(BadRequest):
 
 
 class ShuttingDown(ParkwayError):
+    pass
+
+
+class PoolFull(ParkwayError):
     pass
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from parkway.config import EngineSettings
 from parkway.engine.build import build_engine
 from parkway.engine.door import ThreadDoor
-from parkway.errors import BadRequest, ContextExceeded, EngineDied
+from parkway.errors import BadRequest, ContextExceeded
 from parkway.request import Output, Request, SamplingParams, TokenLogprob
 from parkway.text import ModelText, TextStream, Tokenizer
 from parkway.weights import default_model
@@ -144,9 +144,9 @@ class _Answer:
         )
 
     def take(self, output: Output) -> str | None:
-        """Add what has come; returns the finish reason if that ended the answer. Raises EngineDied."""
+        """Add what has come; returns the finish reason if that ended the answer. Raises EngineDied, PoolFull."""
         if output.finish_reason == "error":
-            raise EngineDied(output.error)
+            raise output.failure
         self._prompt_logprobs += output.prompt_logprobs
         self._cached_tokens += output.cached_tokens
         for index, token_id in enumerate(output.token_ids):

@@ -6,9 +6,11 @@ processes as MessagePack.
 
 import msgspec
 
-from parkway.errors import BadRequest
+from parkway.errors import BadRequest, EngineDied, ParkwayError, PoolFull
 
 MAX_LOGPROBS = 20
+POOL_FULL = "Context size has been exceeded."
+"""The error of a request that was ended because the pool is full and nobody may be parked: llama-server's words."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +63,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `id` is unique at its door. `seed` is settled (drawn by whoever made the request if the client gave none).
     `stop_ids` end the answer and are its last token. `prompt_index` and `choice_index` are counters of the random
-    generator, so that the prompts and choices of one HTTP request differ.
+    generator, so that the prompts and choices of one HTTP request differ. Of parked chats that wait to come back, those
+    of a lower `priority` come first.
     """
 
     id: int
@@ -71,6 +74,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     stop_ids: frozenset[int] = frozenset()
     prompt_index: int = 0
     choice_index: int = 0
+    priority: int = 0
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -85,11 +89,30 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     top: list[tuple[int, float]]
 
 
+class Notice(msgspec.Struct, frozen=True, array_like=True):
+    """A chat was parked, or has come back: `preempted`, `resumed`, `recomputed` (right behind `resumed`).
+
+    `ahead`: parked chats that come back before this one. `waited_ms`: since `preempted`.
+    """
+
+    state: str
+    ahead: int = 0
+    waited_ms: int = 0
+
+
+class Preempt(msgspec.Struct, frozen=True, array_like=True):
+    """How often a chat was parked, how many of those times it was computed again, and how long it was away in all."""
+
+    parks: int = 0
+    recomputes: int = 0
+    parked_ms: int = 0
+
+
 class Output(msgspec.Struct, frozen=True, array_like=True):
     """What one step brought for one request. The last has a finish reason: stop, length, cancelled or error.
 
     `cached_tokens`: how many tokens of the prompt were not computed because their pages were there; told once, when
-    the prompt has been.
+    the prompt has been. One with a notice has nothing else. The last tells what parks there were.
     """
 
     request_id: int
@@ -99,11 +122,20 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     finish_reason: str | None = None
     error: str | None = None
     cached_tokens: int = 0
+    notice: Notice | None = None
+    preempt: Preempt = Preempt()
+
+    @property
+    def failure(self) -> ParkwayError:
+        """What an error is to whoever asked."""
+        error = self.error or "the engine gave up the request"
+        return PoolFull(error) if error == POOL_FULL else EngineDied(error)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
 
+    `host_bytes`: room for the pages of parked chats; 0 where they are computed again instead.
     `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
     whose kernels have one order of sums by construction.
     """
@@ -117,6 +149,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     bit_check: str | None = None
     weight_bytes: int
     pool_bytes: int
+    host_bytes: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -129,13 +162,68 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     steps: int = 0
     prompt_tokens: int = 0
     answer_tokens: int = 0
-    given_back: int = 0
     cached_tokens: int = 0
     finished: dict[str, int] = {}
+    parked: int = 0
+    """Chats that are out now: from leaving the batch until they can be computed again."""
+    parks: int = 0
+    resumes: int = 0
+    recomputes: int = 0
+    parked_bytes: int = 0
+    """Of the pages that parked chats have on the host."""
+    host_bytes: int = 0
+    """Memory that is held for such pages, used or idle."""
+
+
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
+"""Upper bounds of a histogram's buckets, in seconds; a last one has no bound."""
+
+
+class Histogram(msgspec.Struct, frozen=True, array_like=True):
+    """How many durations fell into each bucket (not cumulated), and their sum in seconds."""
+
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    seconds: float = 0.0
+
+
+class SlotView(msgspec.Struct, frozen=True, array_like=True):
+    """A slot as seen from outside. `request_id` is None where nobody has it; `state` is that of plan/slot.py.
+
+    `tokens`: prompt and answer; `computed`: those whose KV is there; `pages`: on the device, shared ones counted.
+    """
+
+    id: int
+    request_id: int | None = None
+    state: str = "idle"
+    prompt_tokens: int = 0
+    tokens: int = 0
+    computed: int = 0
+    pages: int = 0
+    parks: int = 0
+    recomputes: int = 0
+
+
+class View(msgspec.Struct, frozen=True, array_like=True):
+    """What /slots and the histograms show: too much for every step, so it comes with some reports only.
+
+    `park`: from the decision until a park's copy has landed; `restore` likewise; `wait`: from `preempted` to `resumed`;
+    `gap`: between two tokens of a chat that was not out between them. `at`: seconds of the engine's clock.
+    """
+
+    slots: list[SlotView] = []
+    park: Histogram = Histogram()
+    restore: Histogram = Histogram()
+    wait: Histogram = Histogram()
+    gap: Histogram = Histogram()
+    at: float = 0.0
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """The one message from the engine: the outputs of a step, in order, and the snapshot after it."""
+    """The one message from the engine: the outputs of a step, in order, and the snapshot after it.
+
+    `view` is None where the one before still stands.
+    """
 
     outputs: list[Output]
     snapshot: Snapshot
+    view: View | None = None

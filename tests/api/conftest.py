@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 
 from parkway.api.app import create_app
 from parkway.api.server import Server, listen
-from parkway.config import ServerSettings
+from parkway.config import EngineSettings, ServerSettings
 from tests.api.fake import FakeDoor, byte_text
 
-Connect = Callable[[FakeDoor], AbstractAsyncContextManager[httpx.AsyncClient]]
+Connect = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+"""Takes a door, and fields of the server's settings."""
 
 
 @pytest.fixture
@@ -20,8 +22,8 @@ def within() -> Connect:
     """A client that calls the application without a socket; it gets a stream only when that is complete."""
 
     @asynccontextmanager
-    async def connect(door: FakeDoor) -> AsyncIterator[httpx.AsyncClient]:
-        app = create_app(door, byte_text(), ServerSettings(alias="nick"))
+    async def connect(door: FakeDoor, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+        app = create_app(door, byte_text(), EngineSettings(), ServerSettings(alias="nick", **settings))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://toy") as client:
             yield client
@@ -35,10 +37,10 @@ def live() -> Connect:
     """A client of a server on a socket of its own."""
 
     @asynccontextmanager
-    async def connect(door: FakeDoor) -> AsyncIterator[httpx.AsyncClient]:
+    async def connect(door: FakeDoor, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
         listener = listen("127.0.0.1", 0)
         host, port = listener.getsockname()
-        server = Server(door, byte_text(), ServerSettings())
+        server = Server(door, byte_text(), EngineSettings(), ServerSettings(**settings))
         serving = asyncio.create_task(server.serve([listener]))
         async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
             yield client

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parkway.engine.door import Sink
 from parkway.errors import EngineDied
-from parkway.request import Facts, Output, Request, Snapshot, TokenLogprob
+from parkway.request import Facts, Notice, Output, Preempt, Request, Snapshot, TokenLogprob, View
 from parkway.text import ModelText
 from parkway.text.tokenizer import _byte_characters
 
@@ -51,6 +51,7 @@ class _Open:
 class FakeDoor:
     """Every request gets the same answer, a token in each step. Steps by itself, or by `step` if `paced`.
 
+    `preempt` is what the last output of each tells.
     The requests find as many tokens of their prompts as `cached` says, in the order in which they come; then none.
     """
 
@@ -61,6 +62,7 @@ class FakeDoor:
         paced: bool = False,
         seconds: float = 0,
         cached: Sequence[int] = (),
+        preempt: Preempt | None = None,
     ) -> None:
         self.facts = Facts(
             model="toy",
@@ -70,10 +72,24 @@ class FakeDoor:
             fingerprint=FINGERPRINT,
             weight_bytes=1,
             pool_bytes=2,
+            host_bytes=3,
         )
         self.snapshot = Snapshot(
-            running=1, waiting=2, pages_used=3, pages_total=4, prompt_tokens=5, answer_tokens=6, cached_tokens=3
+            running=1,
+            waiting=2,
+            pages_used=3,
+            pages_total=4,
+            prompt_tokens=5,
+            answer_tokens=6,
+            cached_tokens=3,
+            parked=7,
+            parks=8,
+            resumes=9,
+            recomputes=10,
+            parked_bytes=11,
+            host_bytes=12,
         )
+        self.view = View()
         self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.asked: list[Request] = []
         self.cancelled: list[int] = []
@@ -82,6 +98,7 @@ class FakeDoor:
         self._paced = paced
         self._seconds = seconds
         self._cached = iter(cached)
+        self._preempt = preempt or Preempt()
         self._ids = itertools.count()
         self._stepping: asyncio.Task[None] | None = None
 
@@ -109,6 +126,9 @@ class FakeDoor:
         for opened in list(self.open.values()):
             self._put(opened, tokens)
 
+    def notify(self, state: str, request_id: int = 0, ahead: int = 0, waited_ms: int = 0) -> None:
+        self.open[request_id].sink(Output(request_id, notice=Notice(state, ahead, waited_ms)))
+
     def die(self, sentence: str = "the engine process was killed by SIGKILL") -> None:
         opened, self.open = self.open, {}
         for request_id, each in opened.items():
@@ -133,7 +153,8 @@ class FakeDoor:
         if reason:
             del self.open[request.id]
         cached_tokens = 0 if first else opened.cached_tokens
-        opened.sink(Output(request.id, ids, rows, prompt_rows, reason, cached_tokens=cached_tokens))
+        preempt = self._preempt if reason else Preempt()
+        opened.sink(Output(request.id, ids, rows, prompt_rows, reason, cached_tokens=cached_tokens, preempt=preempt))
 
 
 def scored(ids: list[int], start: int, top: int) -> list[TokenLogprob]:

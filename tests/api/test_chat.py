@@ -9,6 +9,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from tests.api.conftest import Connect
 from tests.api.fake import FINGERPRINT, FakeDoor
 
+NEVER_PARKED = {"parks": 0, "recomputes": 0, "parked_ms": 0}
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hi"}]
 
 
@@ -35,7 +36,7 @@ async def test_whole(openai: tuple[AsyncOpenAI, FakeDoor]) -> None:
         "total_tokens": prompt + tokens,
         "prompt_tokens_details": {"cached_tokens": 0},
     }
-    assert answer.model_extra == {"parkway": {"seed": 7}}
+    assert answer.model_extra == {"parkway": {"seed": 7}, "preempt": NEVER_PARKED}
     [asked] = door.asked
     assert (asked.seed, asked.sampling.temperature, asked.sampling.top_p) == (7, 0.5, 0.9)
     assert bytes(asked.prompt) == b"<user>Hi"
@@ -57,7 +58,8 @@ async def test_streamed(openai: tuple[AsyncOpenAI, FakeDoor]) -> None:
             reasons[choice.index] = (choice.finish_reason, chunk.model_extra)
     seed = door.asked[0].seed
     assert texts == ["Grüße, 🌍!"] * 2
-    assert reasons == {i: ("stop", {"parkway": {"seed": seed}}) for i in range(2)}
+    told = {"parkway": {"seed": seed}}
+    assert reasons == {0: ("stop", told), 1: ("stop", told | {"preempt": NEVER_PARKED})}
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.prompt_tokens == len("<user>Hi")

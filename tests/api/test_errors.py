@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from parkway.api.app import create_app
-from parkway.config import ServerSettings
+from parkway.config import EngineSettings, ServerSettings
 from tests.api.conftest import Connect
 from tests.api.fake import N_CTX, FakeDoor, byte_text
 
@@ -71,6 +71,17 @@ BAD_FIELDS = [
     (chat(cache_prompt="no"), "cache_prompt"),
     (chat(cache_prompt=0), "cache_prompt"),
     (completion(cache_prompt=[True]), "cache_prompt"),
+    (chat(priority=2**31), "priority"),
+    (chat(priority=-(2**31) - 1), "priority"),
+    (chat(priority=1.0), "priority"),
+    (chat(priority=True), "priority"),
+    (completion(priority="high"), "priority"),
+    (chat(notices="all"), "notices"),
+    (chat(notices=True), "notices"),
+    (completion(notices=["off"]), "notices"),
+    (chat(sse_ping_interval=-2), "sse_ping_interval"),
+    (chat(sse_ping_interval=0.5), "sse_ping_interval"),
+    (completion(sse_ping_interval="1"), "sse_ping_interval"),
     (chat(stream="yes"), "stream"),
     (chat(stream_options={"include_usage": 1}), "stream_options.include_usage"),
     (chat(tools=[{"type": "function"}]), "tools"),
@@ -224,7 +235,8 @@ async def test_dead_engine(within: Connect, stream: bool) -> None:
 async def test_a_bug_of_ours_has_the_shape_too(within: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     door = FakeDoor()
     monkeypatch.setattr(door, "submit", lambda *_: 1 / 0)
-    transport = httpx.ASGITransport(create_app(door, byte_text(), ServerSettings()), raise_app_exceptions=False)
+    app = create_app(door, byte_text(), EngineSettings(), ServerSettings())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://toy") as http:
         answer = await http.post(CHAT, json={"messages": HI})
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")

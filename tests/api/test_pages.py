@@ -1,9 +1,11 @@
-"""The small endpoints: /health, /metrics, /tokenize, /detokenize, /props and the OpenAPI description."""
+"""The small endpoints: /health, /metrics, /tokenize, /detokenize, /props, /slots and the OpenAPI description."""
 
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
+from parkway import request
 from parkway.api.metrics import Histogram
+from parkway.request import BUCKETS, SlotView, View
 from tests.api.conftest import Connect
 from tests.api.fake import EOS, FINGERPRINT, FakeDoor
 
@@ -27,11 +29,20 @@ async def test_metrics(within: Connect) -> None:
         for family in text_string_to_metric_families(page.text)
         for s in family.samples
     }
-    assert all('model_name="nick"' in line for line in page.text.splitlines() if line[0] != "#")
+    told = [line for line in page.text.splitlines() if line[0] != "#"]
+    assert all('model_name="nick"' in line for line in told if not line.startswith("llamacpp:"))
+    assert [line for line in told if line.startswith("llamacpp:")] == [
+        "llamacpp:n_preempt_total 8.0",
+        "llamacpp:n_resume_total 9.0",
+        "llamacpp:preempt_recompute_total 10.0",
+        "llamacpp:requests_preempted 7.0",
+        "llamacpp:preempt_ram_bytes 11.0",
+    ]
+    assert samples["parkway:host_bytes",] == 12
     assert samples["vllm:num_requests_running",] == 1
     assert samples["vllm:num_requests_waiting",] == 2
     assert samples["vllm:kv_cache_usage_perc",] == 0.75
-    assert samples["vllm:num_preemptions_total",] == 0
+    assert samples["vllm:num_preemptions_total",] == 8
     assert samples["vllm:prompt_tokens_total",] == 5
     assert samples["vllm:generation_tokens_total",] == 6
     assert samples["vllm:prefix_cache_queries_total",] == 5
@@ -84,7 +95,68 @@ async def test_props(within: Connect) -> None:
         "exact_concurrency": True,
         "bit_check": None,
         "fingerprint": FINGERPRINT,
+        "preempt": {
+            "mode": "copy",
+            "ram_bytes": 3,
+            "async": True,
+            "resume": "head",
+            "quantum_seconds": 5.0,
+            "notices": "comments",
+        },
     }
+
+
+async def test_slots_before_the_engine_has_told_any(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        slots = (await http.get("/slots")).json()
+    assert slots == [slot_json(index) for index in range(4)]
+
+
+async def test_slots_are_those_that_the_engine_told_last(within: Connect) -> None:
+    states = ["idle", "prefill", "decode", "preempting", "preempted", "restoring", "replaying"]
+    async with within(door := FakeDoor()) as http:
+        door.view = View([SlotView(i, 70 + i, state, 3, 9, 8, 2, 5, 4) for i, state in enumerate(states) if i])
+        slots = (await http.get("/slots")).json()
+    busy = {"n_preempt": 5, "n_recompute": 4, "n_prompt_tokens": 3, "n_tokens": 9, "n_pages": 2, "is_processing": True}
+    copying = ("preempting", "restoring")
+    assert slots == [
+        slot_json(i, id_task=70 + i, state=state, is_preempted=state == "preempted", is_transferring=state in copying)
+        | busy
+        for i, state in enumerate(states)
+        if i
+    ]
+
+
+def slot_json(index: int, **fields: object) -> dict[str, object]:
+    idle: dict[str, object] = {
+        "id": index,
+        "id_task": -1,
+        "is_processing": False,
+        "is_preempted": False,
+        "is_transferring": False,
+        "n_preempt": 0,
+        "n_recompute": 0,
+        "n_ctx": 256,
+        "n_prompt_tokens": 0,
+        "n_tokens": 0,
+        "n_pages": 0,
+        "state": "idle",
+    }
+    return idle | fields
+
+
+async def test_durations_are_those_of_the_engine_cumulated(within: Connect) -> None:
+    counts = list(range(len(BUCKETS) + 1))
+    told = [request.Histogram([n * factor for n in counts], factor / 2) for factor in (1, 2, 3, 4)]
+    async with within(door := FakeDoor()) as http:
+        door.view = View([], told[0], told[1], told[2], told[3])
+        page = (await http.get("/metrics")).text
+    families = {family.name: family.samples for family in text_string_to_metric_families(page)}
+    for factor, name in enumerate(["park", "restore", "wait", "inter_token"], 1):
+        *buckets, count, total = families[f"parkway:{name}_seconds"]
+        assert [b.labels["le"] for b in buckets] == [*map(str, BUCKETS), "+Inf"]
+        assert [b.value for b in buckets] == [factor * sum(counts[: i + 1]) for i in range(len(counts))]
+        assert (count.value, total.value) == (factor * sum(counts), factor / 2)
 
 
 async def test_openapi_describes_the_bodies(within: Connect) -> None:

@@ -11,6 +11,7 @@ from parkway.api import sse
 from tests.api.conftest import Connect
 from tests.api.fake import FINGERPRINT, FakeDoor
 
+NEVER_PARKED = {"parks": 0, "recomputes": 0, "parked_ms": 0}
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}], "seed": 5}
 STREAM = HI | {"stream": True}
@@ -53,7 +54,7 @@ async def test_chat_frames(within: Connect) -> None:
     assert chunks == [
         head
         | {"choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}], "usage": None}
-        | ({"parkway": {"seed": 5}} if reason else {})
+        | ({"parkway": {"seed": 5}, "preempt": NEVER_PARKED} if reason else {})
         for delta, reason in zip(deltas, [None] * 5 + ["stop"], strict=True)
     ]
     counts = {"prompt_tokens": 8, "completion_tokens": 6, "total_tokens": 14}

@@ -8,7 +8,7 @@ from parkway import cli
 from parkway.bench.served import as_flags, command, served, value_of
 from parkway.config import EngineSettings, ServerSettings
 from parkway.errors import StartError
-from parkway.request import Snapshot
+from parkway.request import Snapshot, View
 
 PAGE = """# HELP vllm:prompt_tokens_total Prompt tokens computed.
 vllm:prompt_tokens_total{model_name="a b"} 1712.0
@@ -27,7 +27,7 @@ def test_the_metrics_that_are_read_are_the_servers() -> None:
     from parkway.api.metrics import Metrics
 
     snapshot = Snapshot(running=2, pages_used=1, pages_total=4, prompt_tokens=30, answer_tokens=5)
-    page = Metrics("m", lambda: snapshot).page().decode()
+    page = Metrics("m", lambda: snapshot, View).page().decode()
     names = ("num_requests_running", "kv_cache_usage_perc", "prompt_tokens_total", "generation_tokens_total")
     assert [value_of(page, name) for name in names] == [2.0, 0.25, 30.0, 5.0]
 

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
 from parkway.config import EngineSettings
-from parkway.plan import slot
+from parkway.memory.copy_engine import CopyEngine
+from parkway.plan import parking, room, slot
+from parkway.plan.copies import Copy
 from parkway.plan.prefix import chain
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.runner.cpu_runner import CpuRunner
@@ -53,8 +55,11 @@ def test_the_default_model_is_exact(smollm2: Path, capsys: Capture) -> None:
     assert line["differing"] == 0
     assert line["configurations"] >= 20
     assert line["compared_steps"] > 1000
-    assert line["given_back"] > 0
+    assert line["parks"] > line["prompt_parks"] > 0
+    assert line["restores"] > 0
+    assert line["recomputes"] > 0
     assert line["cached_tokens"] > 500
+    assert line["missed"] == 0
     assert line.keys() >= {"mode", "seed", "chats", "seconds", "machine", "versions", "fingerprint"}
     assert "differs" not in text
 
@@ -173,7 +178,89 @@ def test_a_page_that_is_not_the_chats_own_beginning_is_found(
     assert verify.run(tiny, "quick", 0, CPU) == 1
     _, line = told(capsys)
     assert line["cached_tokens"] > 0
-    monkeypatch.setitem(AXES, "cpu", dataclasses.replace(AXES["cpu"], prefix=("cold",)))
+    monkeypatch.setitem(AXES, "cpu", dataclasses.replace(AXES["cpu"], prefix=("cold",), park_every=(0,)))
     assert verify.run(tiny, "quick", 0, CPU) == 0
     _, line = told(capsys)
     assert line["cached_tokens"] == 0
+
+
+def restores_that_leave_a_page_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left_out(copy: Copy) -> Copy:
+        return replace(copy, sources=copy.sources[:-1], targets=copy.targets[:-1]) if copy.from_host else copy
+
+    plant_copies(monkeypatch, left_out)
+
+
+def parks_that_swap_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each goes to a host page of the chat, but not to its own."""
+
+    def swapped(copy: Copy) -> Copy:
+        return replace(copy, targets=copy.targets[::-1]) if copy.to_host else copy
+
+    plant_copies(monkeypatch, swapped)
+
+
+def plant_copies(monkeypatch: pytest.MonkeyPatch, plant: Callable[[Copy], Copy]) -> None:
+    own = CopyEngine.submit
+    monkeypatch.setattr(CopyEngine, "submit", lambda engine, copy: own(engine, plant(copy)))
+
+
+def replays_that_are_a_token_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = slot.Slot.enter
+
+    def enter(chat: slot.Slot, pages: tuple[int, ...], now: float) -> None:
+        own(chat, pages, now)
+        chat.computed += chat.replayed > 0
+
+    monkeypatch.setattr(slot.Slot, "enter", enter)
+
+
+@pytest.mark.parametrize(
+    "plant", [restores_that_leave_a_page_out, parks_that_swap_pages, replays_that_are_a_token_short]
+)
+def test_a_chat_that_comes_back_as_another_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    plant(monkeypatch)
+    assert verify.run(tiny, "quick", 0, CPU) == 1
+    _, line = told(capsys)
+    assert line["differing"] > 0
+    assert line["missed"] == 0
+    monkeypatch.setitem(AXES, "cpu", dataclasses.replace(AXES["cpu"], park_every=(0,)))
+    assert verify.run(tiny, "quick", 0, CPU) == 0
+    _, line = told(capsys)
+    assert line["parks"] == 0
+
+
+def parks_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room.Room, "_park_on_purpose", lambda _: None)
+
+
+def parks_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking.Parking, "leave", lambda *_: False)
+
+
+def turns_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room.Room, "_take_turns", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "says"),
+    [
+        (parks_that_are_forgotten, "was parked 0 times, not 2"),
+        (parks_without_a_copy, "no chat came back from the host; chats were computed again"),
+        (turns_that_nobody_takes, "No chat was parked in its prompt"),
+    ],
+)
+def test_what_is_not_tried_is_not_proved(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    says: str,
+    tiny: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    plant(monkeypatch)
+    assert verify.run(tiny, "quick", 0, CPU) == 1
+    text, line = told(capsys)
+    assert (line["differing"], line["missed"] > 0) == (0, True)
+    assert says in text

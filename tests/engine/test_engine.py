@@ -2,10 +2,12 @@
 
 import random
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
 from parkway.engine.engine import Engine
+from parkway.plan.limits import Knobs
 from parkway.request import Output, Request
 from tests.engine.toy import STOP_ID, BrokenRunner, ToyRunner, expected, joined, make_request, make_toy
 
@@ -45,12 +47,15 @@ def crowd(count: int, seed: int) -> list[Request]:
         {"pages": 8, "slots": 16, "batch_tokens": 16, "logit_rows": 16},
         {"slots": 16, "batch_tokens": 256},
         {"chunk_tokens": 1},
-        {"chunk_tokens": 7, "give_back_every": 3},
-        {"pages": 8, "slots": 8, "give_back_every": 1},
+        {"chunk_tokens": 7, "knobs": Knobs(park_every=3, forget=True)},
+        {"pages": 8, "slots": 8, "knobs": Knobs(park_every=1)},
+        {"pages": 8, "slots": 8, "host_pages": 64},
+        {"pages": 8, "slots": 8, "host_pages": 64, "knobs": Knobs(park_every=3, forget=True)},
+        {"slots": 8, "host_pages": 9, "knobs": Knobs(park_every=5), "prefix_cache": False},
     ],
     ids=str,
 )
-def test_a_crowd_gets_the_answers_of_each_alone(limits: dict[str, int], seed: int, ahead: int) -> None:
+def test_a_crowd_gets_the_answers_of_each_alone(limits: dict[str, Any], seed: int, ahead: int) -> None:
     requests = crowd(24, seed)
     engine = make_toy(ToyRunner(ahead=ahead), **limits)
     for request in requests:
@@ -156,7 +161,7 @@ def test_cancel_in_every_state(seed: int, ahead: int) -> None:
         tokens, _, _, reason = joined(outputs[request.id])
         want = expected(request, 512)
         assert (tokens, reason) == (want[0][: len(tokens)], "cancelled") or joined(outputs[request.id]) == want
-    assert engine.snapshot.given_back, "the pool was not tiny enough"
+    assert engine.snapshot.parks, "the pool was not tiny enough"
     assert engine.snapshot.pages_used == 0
 
 
@@ -194,12 +199,12 @@ def test_the_snapshot_counts() -> None:
 
 
 def test_computing_again_counts_no_token_twice() -> None:
-    engine = make_toy(give_back_every=1)
+    engine = make_toy(knobs=Knobs(park_every=1, forget=True))
     engine.arrive(make_request(1, 70, max_tokens=6, ignore_eos=True))
     drain(engine)
     now = engine.snapshot
     assert (now.prompt_tokens, now.answer_tokens) == (70, 6)
-    assert now.given_back
+    assert now.parks
 
 
 def test_a_failing_runner_is_not_hidden() -> None:

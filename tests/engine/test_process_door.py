@@ -164,6 +164,18 @@ async def test_giving_up_on_a_start_leaves_nothing(sockets: Path) -> None:
     assert psutil.Process().children() == []
 
 
+async def test_a_process_that_comes_up_after_its_start_was_given_up_says_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    start = asyncio.create_task(ProcessDoor.start(Path("model"), EngineSettings(), FACTORY))
+    await asyncio.sleep(0.01)  # the process has begun, and nobody listens when it knocks
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert psutil.Process().children() == []
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signals_to_the_group_are_the_parents_to_answer(number: int) -> None:
     async with toy_door("slow") as door:

@@ -2,11 +2,13 @@
 
 import random
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
 from parkway.engine.engine import Engine
 from parkway.engine.events import Arrive, Event, run
+from parkway.plan.limits import Knobs
 from parkway.request import Output, Report, Request
 from tests.engine.toy import ToyRunner, expected, joined, make_request, make_toy
 
@@ -150,9 +152,9 @@ def answers(engine: Engine, visits: list[tuple[int, Request]]) -> dict[int, list
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
-    "limits", [{}, {"pages": 8, "batch_tokens": 24}, {"pages": 9, "slots": 8, "give_back_every": 2}], ids=str
+    "limits", [{}, {"pages": 8, "batch_tokens": 24}, {"pages": 9, "slots": 8, "knobs": Knobs(park_every=2)}], ids=str
 )
-def test_answers_do_not_depend_on_the_steps_in_flight(limits: dict[str, int], seed: int) -> None:
+def test_answers_do_not_depend_on_the_steps_in_flight(limits: dict[str, Any], seed: int) -> None:
     engines = [make_toy(ToyRunner(ahead=ahead), **limits) for ahead in range(3)]
     alone, *late = [answers(engine, traffic(seed)) for engine in engines]
     for outputs in late:

@@ -4,6 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -11,7 +12,8 @@ from zlib import crc32
 from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
 from parkway.errors import BadFile
-from parkway.plan.planner import Limits
+from parkway.plan.copies import Copy
+from parkway.plan.limits import Limits
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 from parkway.request import Facts, Output, Request, SamplingParams, TokenLogprob
 from parkway.runner import Sampled
@@ -20,6 +22,8 @@ VOCAB_SIZE = 89
 STOP_ID = 88
 FACTORY = "tests.engine.toy:build_toy"
 
+Rows = dict[tuple[int, int], tuple[int, int]]
+"""The id and position last written to (page, offset)."""
 Answer = tuple[list[int], list[TokenLogprob], list[TokenLogprob], str | None]
 
 
@@ -28,7 +32,8 @@ class ToyRunner:
     (page, offset), `last_tokens` what was sampled last in a slot: the token that a PENDING stands for."""
 
     pages = 16
-    pool_bytes = 0
+    pool_bytes = 16
+    page_bytes = 1
     batch_tokens = 64
     exact = True
     bit_check: str | None = None
@@ -39,10 +44,15 @@ class ToyRunner:
         self.seconds = seconds
         self.kv: dict[tuple[int, int], tuple[int, int]] = {}
         self.last_tokens: dict[int, int] = {}
+        self.launched = self.landed = 0
         self._in_flight: deque[StepPlan] = deque()
+
+    def copies(self, most_bytes: int, *, beside: bool) -> "ToyCopies":
+        return ToyCopies(self, most_bytes, late=3 if beside else 0)
 
     def launch(self, plan: StepPlan) -> None:
         assert plan.chunks, "a step without chunks"
+        self.launched += 1
         self._in_flight.append(plan)
         assert len(self._in_flight) <= self.ahead + 1, "too many steps in flight"
 
@@ -51,6 +61,7 @@ class ToyRunner:
         plan = self._in_flight.popleft()
         for chunk in plan.chunks:
             self._write(chunk)
+        self.landed += 1
         return [(chunk, self._compute(chunk)) for chunk in plan.chunks]
 
     def _write(self, chunk: Chunk) -> None:
@@ -74,6 +85,63 @@ class ToyRunner:
         cells = [self.kv[chunk.pages[p // PAGE_TOKENS], p % PAGE_TOKENS] for p in range(end)]
         assert [position for _, position in cells] == list(range(end)), "KV of another position"
         return [token_id for token_id, _ in cells]
+
+
+@dataclass
+class ToyCopies:
+    """Copies as late as they may be: when they are reported, `late` steps after their submission."""
+
+    runner: ToyRunner
+    pages: int
+    late: int = 3
+    page_bytes: int = 1
+    held_bytes: int = 0
+    submitted: int = 0
+    _rows: Rows = field(default_factory=dict)
+    _open: list[tuple[Copy, int, int]] = field(default_factory=list)
+    _steps: int = 0
+
+    def submit(self, copy: Copy) -> None:
+        self.submitted += 1
+        self.held_bytes = self.pages
+        self._open.append((copy, self.runner.launched, self._steps))
+
+    def advance(self) -> None:
+        self._steps += 1
+
+    def landed(self) -> list[Copy]:
+        due = [each for each in self._open if self.runner.landed >= each[1] and self._steps >= each[2] + self.late]
+        return self._perform(due)
+
+    def wait(self) -> None:
+        self._steps += self.late
+
+    def drain(self) -> list[Copy]:
+        return self._perform(self._open.copy())
+
+    def reserve(self) -> None:
+        pass
+
+    def release(self) -> None:
+        assert not self._open, "somebody's pages are on their way"
+        self._rows.clear()
+        self.held_bytes = 0
+
+    def _perform(self, due: list[tuple[Copy, int, int]]) -> list[Copy]:
+        for each in due:
+            self._open.remove(each)
+            source = self._rows if each[0].from_host else self.runner.kv
+            target = self._rows if each[0].to_host else self.runner.kv
+            for pages in zip(each[0].sources, each[0].targets, strict=True):
+                _copy_rows(source, target, *pages)
+        return [copy for copy, _, _ in due]
+
+
+def _copy_rows(source: Rows, target: Rows, page: int, to: int) -> None:
+    for offset in range(PAGE_TOKENS):
+        target.pop((to, offset), None)
+        if (page, offset) in source:
+            target[to, offset] = source[page, offset]
 
 
 def next_token(seen: list[int], seed: int) -> int:
@@ -121,7 +189,7 @@ def make_request(request_id: int, length: int = 10, **sampling: int | bool | Non
     return Request(id=request_id, prompt=prompt, sampling=params, seed=request_id, stop_ids=frozenset({STOP_ID}))
 
 
-def make_toy(given_runner: ToyRunner | None = None, /, **limits: int) -> Engine:
+def make_toy(given_runner: ToyRunner | None = None, /, **limits: Any) -> Engine:
     """An engine on a toy runner; `limits` are fields of Limits."""
     runner = given_runner or ToyRunner()
     of_runner = {name: getattr(runner, name) for name in ("pages", "batch_tokens", "logit_rows", "ahead")}
@@ -135,7 +203,7 @@ def make_toy(given_runner: ToyRunner | None = None, /, **limits: int) -> Engine:
         weight_bytes=0,
         pool_bytes=0,
     )
-    return Engine(runner, Limits(**given), facts)
+    return Engine(runner, Limits(**given), facts, runner.copies(given.get("host_pages", 0), beside=True))
 
 
 def build_toy(path: Path, settings: EngineSettings) -> Engine:

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from parkway.errors import NoRoom
+from parkway.memory.cpu_copies import whole_pages
 from parkway.memory.cuda_copies import PinnedSlab
 from parkway.memory.host_pool import HostPool
 
@@ -19,12 +21,14 @@ class HeldSlab:
 
 def test_slabs_come_when_they_are_needed_and_every_byte_counts() -> None:
     pool = HostPool(1000 * 2**20, 9 * 2**20, HeldSlab)
-    assert (pool.pages, pool.held_bytes) == (15 * 7, 0)
+    assert (pool.pages, pool.held_bytes) == (15 * 7 + 3, 0)
     pool.prepare([8, 13, 20])
     assert pool.held_bytes == 2 * 64 * 2**20
     assert [pool.page(number) for number in (7, 8, 13, 20)] == [0, 1, 6, 6]
     pool.prepare([9])
     assert (pool.held_bytes, pool.pinned_bytes) == (2 * 64 * 2**20, 0)
+    pool.prepare([15 * 7 + 2])
+    assert pool.held_bytes == (2 * 64 + 32) * 2**20, "the last slab is smaller"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,16 @@ def test_a_small_pool_keeps_its_bound(most: int, page: int, pages: int) -> None:
     assert pages // 2 <= pool.pages <= pages
     pool.prepare(range(pool.pages))
     assert pool.held_bytes <= most
+
+
+@pytest.mark.parametrize(
+    ("most", "page", "pages"),
+    [(2**20, 2**21, 0), (0, 100, 0), (2**30, 3 * 2**20 + 1, 341), (2**30, 2**27, 8), (650, 200, 3)],
+)
+def test_plain_memory_holds_every_page_that_fits(most: int, page: int, pages: int) -> None:
+    pool = HostPool(most, page, HeldSlab, whole_pages)
+    pool.prepare(range(pool.pages))
+    assert (pool.pages, pool.held_bytes) == (pages, pages * page)
 
 
 @pytest.mark.parametrize("page_mib", [1, 9, 21, 40, 64, 65, 100])
@@ -49,10 +63,45 @@ def test_a_slab_says_of_the_memory_in_hand_whether_it_is_pinned() -> None:
     slab = PinnedSlab(torch.zeros(2, 5, dtype=torch.bfloat16), 64)
     assert slab.pinned is torch.cuda.is_available()
     assert slab.page(2).shape == (2, 5)
+    slab.page(1)[:] = 1
     slab.page(2)[:] = 3
-    assert not (slab.page(1) == 3).any()
+    assert (slab.page(1) == 1).all()
 
 
 def test_a_slab_that_no_machine_holds_is_refused() -> None:
     with pytest.raises(MemoryError):
         PinnedSlab(torch.zeros(1), 2**62)
+
+
+def test_memory_is_made_ahead_in_order_and_all_but_that_is_given_back() -> None:
+    pool = HostPool(1000 * 2**20, 9 * 2**20, HeldSlab)
+    pool.reserve(100 * 2**20)
+    joined(pool)
+    assert pool.held_bytes == 2 * 64 * 2**20
+    assert pool.has(range(14))
+    assert not pool.has([14])
+    pool.prepare(range(20))  # the first three slabs are used now
+    pool.reserve(100 * 2**20)
+    joined(pool)
+    assert pool.held_bytes == 5 * 64 * 2**20
+    pool.release(100 * 2**20)
+    assert pool.held_bytes == 2 * 64 * 2**20
+    pool.release(0)
+    assert pool.held_bytes == 0
+
+
+def test_what_can_not_be_made_ahead_is_refused_when_it_is_needed() -> None:
+    def refuse(size_bytes: int) -> HeldSlab:
+        raise MemoryError
+
+    pool = HostPool(1000 * 2**20, 9 * 2**20, refuse)
+    pool.reserve(2**30)
+    joined(pool)
+    assert pool.held_bytes == 0
+    with pytest.raises(NoRoom, match="no memory for parked chats"):
+        pool.prepare([0])
+
+
+def joined(pool: HostPool) -> None:
+    assert pool._reserving
+    pool._reserving.join()

@@ -21,6 +21,12 @@ def test_pages_can_be_written_to_the_last_byte() -> None:
     assert (store.memory.array()[: store.bytes] == 5).all()
 
 
+def test_pages_lie_one_behind_the_other() -> None:
+    store = PageStore(192, 1000)
+    assert [store.page(number).address - store.memory.address for number in range(3)] == [0, 1000, 2000]
+    assert store.page(1).size_bytes == 1000
+
+
 def test_a_pool_beyond_the_machines_memory_says_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10 * 2**20))
     with pytest.raises(NoRoom) as raised:

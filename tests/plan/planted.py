@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from .test_planner_machine import CrowdedMachine, PlannerMachine
+from .test_planner_machine import CrowdedMachine, Machine
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def machine_finds_it(machine: type[PlannerMachine] = CrowdedMachine) -> None:
+def machine_finds_it(machine: type[Machine] = CrowdedMachine) -> None:
     """Asserts that a run of the machine fails, always the same run."""
     search = settings(
         max_examples=500,

@@ -1,47 +1,72 @@
-"""What the planner's steps must look like: a shadow of its queues, over the shadow pool and each chat's answer alone.
+"""What the planner's steps must look like: a shadow of everybody who is here, over the shadows of both pools, of the
+copies between them and of each chat's answer alone.
 
 The shadow runs a step as soon as it is planned, as a device runs it after all that were planned before; what it sampled
 is reported when the machine says so.
 """
 
-from collections import deque
-
+from parkway.plan.limits import FOREVER, Limits, Pace
 from parkway.plan.pages import pages_for
-from parkway.plan.planner import IGNORED, Limits, Planner
-from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
+from parkway.plan.planner import IGNORED, Planner
+from parkway.plan.slot import Slot
+from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.request import Request
 
-from .shadow_chat import Chat, next_token
+from .shadow_chat import Chat, find
+from .shadow_copies import ShadowCopies
+from .shadow_moves import Moves
+from .shadow_notices import check_told, hear
 from .shadow_pool import ShadowPool
+from .shadow_steps import ShadowSteps, owner
+
+SLACK = 40
+"""Steps that a turn may take beside its quantum: until tokens are enough, copies have landed, somebody has gone."""
 
 
 class Shadow:
     """Follows a planner from outside and asserts, step by step, that it keeps its promises."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, seconds: float = 1.0) -> None:
         self.limits = limits
+        self.seconds = seconds
+        """Of the clock, per step."""
         self.planner = Planner(limits)
-        self.pool = ShadowPool(limits, self.planner._pool)
+        parking = self.planner._room.parking
+        self.device = ShadowPool(limits.pages, self.planner._room.pool)
+        self.host = ShadowPool(limits.host_pages, parking.host)
+        self.copies = ShadowCopies(self.device, self.host)
         self.arrived: list[Chat] = []
-        self.preempted: list[Chat] = []
+        self.inside: list[Chat] = []
         self.running: list[Chat] = []
         self.cancelled: list[Chat] = []
         self.finished: list[Chat] = []
-        self.given_back = 0
-        self.planned = self.landed = 0
-        self.last_tokens = [-1] * limits.slots
-        self.in_flight: deque[list[tuple[Chunk, Chat, int, int | None]]] = deque()
+        self.exempt: Chat | None = None
+        self.pace = Pace()
+        self.parks = self.ended_away = 0
+        self.bounded = limits.quantum < FOREVER and limits.resume == "head"
+        """Whether nobody waits longer than in turn."""
+        self.steps = ShadowSteps(limits, self.device)
 
     @property
     def open(self) -> list[Chat]:
-        return self.arrived + self.preempted + self.running
+        return self.arrived + self.inside
 
     @property
-    def gave_back_in_flight(self) -> bool:
-        """Whether the head may start although steps of its earlier stay are in flight, if there is room."""
-        head = self.preempted[0] if self.preempted and self.running else None
-        flying = {id(chat) for step in self.in_flight for _, chat, _, _ in step}
-        return head is not None and head.known == head.length and id(head) in flying
+    def _copies(self) -> bool:
+        """Whether there is room on the host for everybody, and copies cost nothing."""
+        limits = self.limits
+        room = limits.host_pages > 2 * limits.pages + limits.slots * pages_for(limits.n_ctx)
+        return room and limits.knobs.look_ahead and not self.pace.token_seconds
+
+    @property
+    def away(self) -> list[Chat]:
+        return [chat for chat in self.inside if chat.away]
+
+    def slot(self, chat: Chat) -> Slot:
+        slot = self.planner._chats.slots[chat.view.id]
+        assert slot
+        assert slot.request is chat.request
+        return slot
 
     def arrive(self, request: Request) -> None:
         self.arrived.append(Chat.alone(request, self.limits))
@@ -52,45 +77,171 @@ class Shadow:
         assert not self.planner.cancel(chat.request.id)
         self._remove(chat)
         self.cancelled.append(chat)
+        self._check()
 
-    def plan(self) -> StepPlan:
-        plan = self.planner.plan()
-        self._follow_moves(plan)
-        assert plan.chunks or self.in_flight or not self.open, "nothing to compute and nothing to wait for"
-        chats = [self._owner(chunk) for chunk in plan.chunks]
-        self._check_order(chats, plan)
-        self._check_budget(chats, plan)
-        for chat, chunk in zip(chats, plan.chunks, strict=True):
-            self._check_chunk(chat, chunk)
-            self._check_scored(chat, chunk)
-        self.pool.check_holders(self.running, plan.chunks)
-        if plan.chunks:
-            self.planned += 1
-            pairs = zip(chats, plan.chunks, strict=True)
-            self.in_flight.append([(chunk, chat, chat.losses, self._compute(chat, chunk)) for chat, chunk in pairs])
-        self.pool.check_named(self.landed)
-        assert self.planner.in_flight == len(self.in_flight)
+    def plan(self, pace: Pace) -> StepPlan:
+        self.pace = pace
+        moves = self._moves()
+        plan = self.planner.plan(pace)
+        self._fail(self.planner.take_failed(), moves)
+        self.copies.submit(plan.copies)
+        self._follow(moves)
+        hear(self.planner.take_notices(), self.inside, pace.now)
+        chats = [owner(self.inside, chunk) for chunk in plan.chunks]
+        self._check_room(moves)
+        self._check_steps(chats, plan, moves)
+        self.steps.run(chats, plan)
+        self._refresh()
+        assert all(chat.view.computed == chat.computed for chat in self.inside)
+        waits = self.steps.in_flight or self.copies.open or not self.open
+        assert plan.chunks or waits, "nothing to compute and nothing to wait for"
+        for copy_id in self.copies.refuse_some(plan.copies):
+            self.bounded = False
+            self.planner.refused(copy_id)
+            self._refresh()
+        self._check()
         return plan
 
     def land(self) -> None:
         """Reports the oldest step in flight."""
-        self.landed += 1
-        for chunk, chat, losses, token_id in self.in_flight.popleft():
-            self._report(chunk, chat, losses, token_id)
-        self.pool.check_named(self.landed)
-        assert self.planner.in_flight == len(self.in_flight)
-        assert self.planner.idle == (not self.open and not self.in_flight)
-        assert self.open or not self.planner.pages_used
+        for chunk, chat, token_id in self.steps.land():
+            self._report(chunk, chat, token_id)
+            self._hear()
+        self._check_counters()
 
-    def _report(self, chunk: Chunk, chat: Chat, losses: int, token_id: int | None) -> None:
+    def land_copies(self) -> None:
+        """Copies go on, and some land."""
+        for each in self.copies.chosen_to_land():
+            self.copies.land(each)
+            self.planner.landed(each.copy.id, self.pace.now)
+            self._check()
+        if not self.copies.luck.soon:
+            for chat in self.inside:
+                chat.clean = self.pace.now
+
+    def check_drained(self) -> None:
+        assert self.planner.idle
+        assert self.planner.pages_used == self.host.pool.used == 0
+        assert self.planner.parks - self.planner.resumes == self.ended_away
+
+    def _moves(self) -> Moves:
+        """The planner's own pages are asked for: those of a chat that found some show in no chunk yet."""
+        limits = self.limits
+        due = [chat for chat in self.running if chat is not self.exempt and chat.due(limits)]
+        resident = [chat for chat in self.inside if chat.runs or chat.view.state == "restoring"]
+        return Moves(
+            limits=limits,
+            pace=self.pace,
+            running=self.running.copy(),
+            resident=resident,
+            parked=[chat for chat in self.inside if chat.may_return],
+            queue=self.arrived.copy(),
+            pages={chat: self.slot(chat).pages for chat in resident},
+            due=due,
+            exempt=self.exempt,
+            parks={chat: chat.view.parks for chat in self.inside},
+            found=self._found,
+            held=self.device.held,
+        )
+
+    def _fail(self, failed: list[int], moves: Moves) -> None:
+        """Whoever ran when the pool was full, those who had just started among them."""
+        if not failed:
+            return
+        assert not self.limits.parks, "somebody failed who could have been parked"
+        starts = [chat for chat in self.arrived if chat.request.id in failed]
+        chats = self.running + starts
+        assert failed == [chat.request.id for chat in chats], "not those who ran were ended"
+        assert sum([chat.reach(0) for chat in chats]) > self.limits.pages, "there was room"
+        for chat in chats:
+            self._remove(chat)
+        moves.queue = [chat for chat in moves.queue if not chat.ended]
+
+    def _follow(self, moves: Moves) -> None:
+        views = {view.request_id: view for view in self.planner.slots()}
+        moves.started = [chat for chat in self.arrived if chat.request.id in views]
+        for chat in moves.started:
+            self.arrived.remove(chat)
+            self.inside.append(chat)
+            moves.parks[chat] = 0
+            if self.limits.knobs.exempt_first:
+                self.exempt = self.exempt or chat
+        before = {chat: chat.view for chat in self.inside}
+        was_out = [chat for chat in self.inside if chat.out and chat.view.state != "restoring"]
+        was_running = [chat for chat in self.inside if chat.runs]
+        self._refresh()
+        for chat, view in before.items():
+            again = chat.view.parks > view.parks or chat.view.recomputes > view.recomputes
+            if chat in was_running and (again or not chat.runs):
+                moves.left.append(chat)
+                assert chat.view.recomputes == view.recomputes or not self._copies, (
+                    "dropped, and could have been copied"
+                )
+            if (chat in was_out or chat in moves.left) and (chat.runs or chat.view.state == "restoring"):
+                moves.returned.append(chat)
+            if chat.runs and not chat.computed and (again or chat not in was_running):
+                self._enter(chat, first=chat in moves.started)
+            ends_known = chat.answer_tokens > 0 and chat.computed >= chat.length - 1
+            if chat.runs and (ends_known if chat in moves.returned else view.state == "decode"):
+                moves.decoders.append(chat)
+        moves.copying = bool(self.copies.open)
+
+    def _enter(self, chat: Chat, *, first: bool) -> None:
+        """It computes behind what it finds."""
+        chat.computed = PAGE_TOKENS * len(self.device.found(chat)) if self.limits.prefix_cache else 0
+        assert chat.computed < chat.length, "the last token is to be computed"
+        if first:
+            chat.cached = chat.computed
+
+    def _refresh(self) -> None:
+        """Looks at everybody after something has happened."""
+        views = {view.request_id: view for view in self.planner.slots()}
+        for chat in self.inside:
+            view, ran, out = views[chat.request.id], chat.runs, chat.out
+            if view.recomputes > chat.view.recomputes:
+                chat.computed, chat.dropped = 0, True
+            if view.parks > chat.view.parks:
+                self.parks += view.parks - chat.view.parks
+                self._park(chat)
+            chat.view = view
+            if chat.runs and (out or not ran):
+                chat.entered = self.pace.now
+        order = self.planner._chats.running
+        self.running = [found for slot in order if (found := find(self.inside, slot.request.id))]
+        assert len(order) == len(self.running) == sum(chat.runs for chat in self.inside) == self.planner.running
+
+    def _park(self, chat: Chat) -> None:
+        chat.parked = chat.clean = self.pace.now
+        key = chat.return_key("head", self.pace.now)
+        chat.before = sum(other.away and other.return_key("head", self.pace.now) <= key for other in self.inside)
+        self.bounded = self.bounded and not chat.request.priority
+
+    def _found(self, chat: Chat) -> list[int]:
+        """Of one that is copied back it is not asked: the host's pages tell what it finds."""
+        return [] if chat.computed or not self.limits.prefix_cache else self.device.found(chat)
+
+    def _check_room(self, moves: Moves) -> None:
+        held = {chat: self.slot(chat).pages for chat in self.inside if chat.runs or chat.view.state == "restoring"}
+        moves.check(self.device.pool.free, held, self.limits.slots - len(self.inside))
+
+    def _check_steps(self, chats: list[Chat], plan: StepPlan, moves: Moves) -> None:
+        decoders = [chat for chat in self.running if chat in moves.decoders]
+        others = [chat for chat in self.running if chat not in decoders]
+        assert chats == [chat for chat in decoders + others if chat in chats], "not decoders first, each kind in turn"
+        if not moves.left or self.limits.knobs.look_ahead:  # or rows were left over by who lost its pages
+            waiting = [chat for chat in decoders + others if not chat.full and chat.computed < chat.length]
+            late = {chat for chat in waiting if self.copies.open and chat not in chats}
+            self.steps.check_rows(waiting, plan, may_wait={c: len(self.slot(c).pages) for c in late})
+
+    def _report(self, chunk: Chunk, chat: Chat, token_id: int | None) -> None:
+        chat.flying -= 1
         reason = self.planner.sampled(chunk, token_id)
         if chat.ended:
             assert reason is IGNORED, "a chat that had ended took a result"
             return
-        if losses == chat.losses:
-            self._check_sealed(chat, chunk)
         if token_id is not None:
             assert token_id == chat.tokens[chat.known], "not the answer that the chat gets alone"
+            assert not chat.told, "a token behind preempted"
             chat.known += 1
         done = chat.known == chat.end <= chunk.end + chunk.samples
         assert reason == (chat.reason if done else None)
@@ -98,140 +249,53 @@ class Shadow:
             assert not chat.owed, "a log-probability of the prompt never came"
             self._remove(chat)
             self.finished.append(chat)
-
-    def _check_sealed(self, chat: Chat, chunk: Chunk) -> None:
-        ends = range(PAGE_TOKENS, chunk.end + 1, PAGE_TOKENS)
-        full = {chat.rows[end - 1] for end in ends if end > chunk.start}
-        if self.limits.prefix_cache:
-            assert full <= set(self.pool.named), "a page that has landed is not to be found"
-        else:
-            assert not self.pool.named, "a page has a name, and nobody may look for it"
-
-    def _follow_moves(self, plan: StepPlan) -> None:
-        """Who gave back on purpose, who started, who gave back for want of pages; only how many is open."""
-        every = self.limits.give_back_every
-        decoders = [chat for chat in self.running if chat.decodes and not chat.full]
-        due = [chat for chat in decoders if every and chat.answer_tokens % every == 0]
-        victims = plan.given_back[len(due) :]
-        assert list(plan.given_back[: len(due)]) == [chat.slot for chat in due]
-        self._give_back_on_purpose(due)
-        starts = self.planner.running - len(self.running) + len(victims)
-        assert not (starts and victims), "somebody started on pages that others needed"
-        for _ in range(starts):
-            self._start()
-        if starts:
-            assert self._promised(self.running) <= self.limits.pages, "somebody started without room"
-        if not victims:
-            self._check_head_must_wait()
-        for index in victims:
-            assert len(self.running) > 1, "the leader gave its pages back"
-            assert self.running[-1].slot == index, "not the youngest gave its pages back"
-            self._preempt(self.running[-1])
-        assert self.planner.given_back == self.given_back
-        assert self.planner.running == len(self.running)
-        assert self.planner.waiting == len(self.arrived) + len(self.preempted)
-
-    def _give_back_on_purpose(self, due: list[Chat]) -> None:
-        pages = {page for chat in due for page in chat.pages}
-        for chat in due:
-            self._preempt(chat)
-        pages.difference_update(page for chat in self.running for page in chat.pages)
-        assert not pages & set(self.pool.named.values()), "who is to compute everything again would find its pages"
-
-    def _start(self) -> None:
-        """The next in line, on the pages that it finds. Whoever starts comes before whoever takes pages."""
-        if self.preempted:
-            assert self.preempted[0].known == self.preempted[0].length, "a token of its own is still in flight"
-            chat = self.preempted.pop(0)
-        else:
-            chat = self.arrived.pop(0)
-            chat.slot = min(set(range(self.limits.slots)) - {other.slot for other in self.running})
-        chat.pages = self.pool.found(chat)
-        chat.computed = len(chat.pages) * PAGE_TOKENS
-        assert chat.computed < chat.length, "the last token is to be computed"
-        if not chat.losses:
-            chat.cached = chat.computed
-        self.running.append(chat)
-
-    def _preempt(self, chat: Chat) -> None:
-        self.running.remove(chat)
-        chat.lose_pages()
-        self.preempted.append(chat)
-        self.given_back += 1
+        elif not chat.out:
+            self.device.check_sealed(chat, chunk, prefix_cache=self.limits.prefix_cache)
 
     def _remove(self, chat: Chat) -> None:
-        for chats in (self.arrived, self.preempted, self.running):
-            if chat in chats:
-                chats.remove(chat)
+        if chat in self.arrived:
+            self.arrived.remove(chat)
+        else:
+            self.inside.remove(chat)
+            self.ended_away += chat.away
+            record = self.planner.take_record(chat.request.id)
+            assert record.parks == chat.view.parks
+            assert record.recomputes == chat.view.recomputes
+        if chat in self.running:
+            self.running.remove(chat)
         chat.ended = True
 
-    def _check_head_must_wait(self) -> None:
-        slots_left = self.limits.slots - len(self.running) - len(self.preempted)
-        waiting = self.preempted or self.arrived[: max(slots_left, 0)]
-        if waiting and waiting[0].known == waiting[0].length:
-            assert self._promised(self.running) + self._misses(waiting[0]) > self.limits.pages, "the head waits in vain"
+    def _check(self) -> None:
+        """What is true at every moment."""
+        self._hear()
+        self.copies.check_books([self.slot(chat) for chat in self.inside])
+        self._check_bound()
+        self._check_counters()
 
-    def _promised(self, chats: list[Chat]) -> int:
-        """Pages that are held and those that their next tokens will need; a page counts once."""
-        held = {page for chat in chats for page in chat.pages}
-        return len(held) + sum(pages_for(chat.length + 1) - len(chat.pages) for chat in chats)
+    def _check_counters(self) -> None:
+        planner = self.planner
+        assert planner.in_flight == len(self.steps.in_flight)
+        assert planner.copying == len(self.copies.open)
+        assert planner.parked == sum(chat.out for chat in self.inside)
+        assert planner.waiting == len(self.arrived) + planner.parked
+        assert planner.parks == self.parks
+        assert planner.parks - planner.resumes == len(self.away) + self.ended_away
+        assert planner.idle == (not self.open and not self.steps.in_flight and not self.copies.open)
+        assert self.open or self.copies.open or not planner.pages_used
+        for pool in (self.device, self.host):
+            pool.check_named(self.steps.landed)
 
-    def _misses(self, chat: Chat) -> int:
-        """Pages that the pool must find for a chat that waits. What is found but held by nobody takes room as well."""
-        held = {page for other in self.running for page in other.pages}
-        return pages_for(chat.length + 1) - len(held.intersection(self.pool.found(chat)))
+    def _hear(self) -> None:
+        self._refresh()
+        hear(self.planner.take_notices(), self.inside, self.pace.now)
+        check_told(self.inside)
 
-    def _owner(self, chunk: Chunk) -> Chat:
-        chat = next((chat for chat in self.running if chat.request is chunk.request), None)
-        assert chat, "somebody computes who has not started, was passed or has ended"
-        assert chat.slot == chunk.slot
-        return chat
-
-    def _check_order(self, chats: list[Chat], plan: StepPlan) -> None:
-        in_order = [chat for chat in self.running if chat in chats]
-        assert chats == sorted(in_order, key=lambda chat: not chat.decodes), "decoders first, each kind as it started"
-        assert all(chat in chats for chat in self.running if chat.decodes and not chat.full), "a decoder was left out"
-        assert all(chat in chats for chat in self.running[:1] if not chat.waits), "the leader was left out"
-
-    def _check_budget(self, chats: list[Chat], plan: StepPlan) -> None:
+    def _check_bound(self) -> None:
         limits = self.limits
-        tokens = sum(len(chunk.tokens) for chunk in plan.chunks)
-        rows = sum(len(chunk.scored_rows) + chunk.samples for chunk in plan.chunks)
-        assert tokens <= limits.batch_tokens
-        assert rows <= limits.logit_rows
-        assert all(1 <= len(chunk.tokens) <= (limits.chunk_tokens or tokens) for chunk in plan.chunks)
-        if tokens < limits.batch_tokens and rows < limits.logit_rows and not plan.given_back:
-            ends = {id(chat): chunk.end for chat, chunk in zip(chats, plan.chunks, strict=True)}
-            for chat in self.running:
-                most = min(chat.length, chat.computed + (limits.chunk_tokens or chat.length))
-                assert ends.get(id(chat)) == (None if chat.waits else most), "rows were left over that a chat could use"
-
-    def _check_chunk(self, chat: Chat, chunk: Chunk) -> None:
-        assert chunk.start == chat.computed
-        assert not chat.full, "nothing may follow the token in flight"
-        assert chunk.end <= chat.length
-        known = chat.tokens[chunk.start : min(chunk.end, chat.known)]
-        assert list(chunk.tokens) == known + [PENDING] * (chunk.end > chat.known)
-        assert chunk.samples == (chunk.end == chat.length < chat.max_length)
-        assert len(chunk.pages) == pages_for(chunk.end)
-        assert chunk.pages[: len(chat.pages)] == chat.pages, "a page of a running chat moved"
-        held = self.pool.read(chunk.pages)
-        assert held[: chunk.start] == chat.rows[: chunk.start], "an earlier row is not of this chat's own tokens"
-        assert chunk.cached == chat.cached
-        chat.pages = chunk.pages
-
-    def _check_scored(self, chat: Chat, chunk: Chunk) -> None:
-        owed = chat.owed
-        rows = [position - chunk.start for position in range(chunk.start, chunk.end) if position in owed]
-        assert list(chunk.scored_rows) == rows
-        chat.scored.update(position + chunk.start for position in rows)
-
-    def _compute(self, chat: Chat, chunk: Chunk) -> int | None:
-        """Runs a chunk; returns what it samples."""
-        row = self.pool.write(chunk, self.planned, self.last_tokens[chunk.slot])
-        chat.computed = chunk.end
-        if not chunk.samples:
-            return None
-        chat.length, chat.decodes = chat.length + 1, True
-        self.last_tokens[chunk.slot] = next_token(row)
-        return self.last_tokens[chunk.slot]
+        soon = min(limits.batch_tokens - limits.slots, limits.chunk_tokens or PAGE_TOKENS) >= 16
+        all_by_copy = limits.knobs.look_ahead and not limits.knobs.exempt_first and not self.planner.recomputes
+        if self.bounded and soon and all_by_copy:
+            turn = max(limits.quantum, 4 * self.pace.switch) + SLACK * self.seconds
+            for chat in self.away:
+                waited = self.pace.now - max(chat.parked, chat.clean)
+                assert waited <= (chat.before + 1) * turn, "somebody waits longer than its turn"

@@ -1,12 +1,16 @@
 """A toy model and what it answers to a request that is alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from parkway.plan.planner import Limits
-from parkway.request import Request
+from parkway.plan.limits import Limits
+from parkway.plan.pages import pages_for
+from parkway.request import Request, SlotView
 
 NOTHING = -1
 """The digest of a row that nobody wrote."""
+RUNS = ("prefill", "decode", "replaying")
+AWAY = ("preempting", "preempted", "restoring", "replaying")
 
 
 def absorb(digest: int, token_id: int) -> int:
@@ -18,13 +22,15 @@ def next_token(digest: int) -> int:
     return digest % 97
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Chat:
     """A request with all that will come of it, and how far the planner has brought it.
 
     `tokens` are prompt and answer, `end` of them, and after a stop id what steps in flight may sample before it is
-    known. `rows` are their digests. `length` counts the `known` tokens and those in flight. `losses` counts how often
-    it has lost its pages, and so tells one stay in the pool from the next. `cached` is what it found there at first.
+    known. `rows` are their digests. `length` counts the `known` tokens and those in flight, `flying` its chunks there.
+    `cached` is what it found in the pool when it started. `view` is how the planner showed it last. `parked` is when
+    it left the pool last, `clean` since when copies have landed soon; `dropped`: it lost rows then. `told`: it was told
+    that it is out.
     """
 
     request: Request
@@ -35,14 +41,18 @@ class Chat:
     max_length: int
     known: int
     length: int
-    slot: int = -1
+    view: SlotView
     computed: int = 0
-    decodes: bool = False
     scored: set[int] = field(default_factory=set)
-    pages: tuple[int, ...] = ()
-    losses: int = 0
+    flying: int = 0
     cached: int = 0
     ended: bool = False
+    entered: float = 0.0
+    parked: float = 0.0
+    clean: float = 0.0
+    before: int = 0
+    dropped: bool = False
+    told: bool = False
 
     @classmethod
     def alone(cls, request: Request, limits: Limits) -> "Chat":
@@ -59,20 +69,44 @@ class Chat:
                     end, reason = len(tokens), "stop"
             digest = absorb(digest, tokens[len(rows)])
             rows.append(digest)
-        return cls(request, tokens, end, reason, rows, max_length, known=prompt, length=prompt)
+        view = SlotView(-1, request.id, "waiting")
+        return cls(request, tokens, end, reason, rows, max_length, known=prompt, length=prompt, view=view)
 
     @property
     def answer_tokens(self) -> int:
         return self.length - len(self.request.prompt)
 
     @property
-    def full(self) -> bool:
-        return self.decodes and self.length == self.max_length
+    def runs(self) -> bool:
+        return self.view.state in RUNS
 
     @property
-    def waits(self) -> bool:
-        """There is nothing to compute before what is in flight has landed."""
-        return self.full or self.computed == self.length
+    def away(self) -> bool:
+        """Its client waits for it: it is out, or computes again what it had."""
+        return self.view.state in AWAY
+
+    @property
+    def out(self) -> bool:
+        return self.away and not self.runs
+
+    @property
+    def may_return(self) -> bool:
+        return self.view.state == "preempted" and not self.flying
+
+    @property
+    def decodes(self) -> bool:
+        return self.view.state == "decode"
+
+    @property
+    def full(self) -> bool:
+        """Nothing can follow, and nothing is left to compute."""
+        return self.length == self.max_length and (self.answer_tokens > 0 or self.computed == self.length)
+
+    def due(self, limits: Limits) -> bool:
+        """Whether it is to be parked on purpose."""
+        every = limits.knobs.park_every
+        tired = every > 0 and self.answer_tokens >= (self.view.parks + 1) * every
+        return limits.parks and tired and self.decodes and not self.full
 
     @property
     def owed(self) -> set[int]:
@@ -81,6 +115,16 @@ class Chat:
             return set()
         return set(range(len(self.request.prompt) - 1)) - self.scored
 
-    def lose_pages(self) -> None:
-        self.computed, self.pages, self.decodes = 0, (), False
-        self.losses += 1
+    def reach(self, tokens: int) -> int:
+        """Pages that it will have when it has so many tokens more; its last token needs none."""
+        return pages_for(min(self.length + tokens, max(self.max_length - 1, len(self.request.prompt))))
+
+    def return_key(self, resume: str, now: float) -> tuple[float, float]:
+        """Who has the lower one comes back first."""
+        if resume == "pass":
+            return -self.view.parks, self.parked
+        return self.request.priority - int((now - self.parked) / 30), self.parked
+
+
+def find(chats: Iterable[Chat], request_id: int) -> Chat | None:
+    return next((chat for chat in chats if chat.request.id == request_id), None)

@@ -1,26 +1,27 @@
-"""What the pages of the pool hold, row by row, and what of it other chats may find.
+"""What the pages of a pool hold, row by row, and what of it may be found. On the device or on the host.
 
 A row is the digest of all tokens up to its own, so that KV behind another beginning is another row.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 from parkway.plan.pages import PagePool
-from parkway.plan.planner import Limits
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk
 
 from .shadow_chat import NOTHING, Chat, absorb
 
 
 class ShadowPool:
-    """`pool` is the planner's: read for which pages are named, never for what they are named."""
+    """`pool` is the planner's: read for which pages are named, referenced and pinned, never for what they are named."""
 
-    def __init__(self, limits: Limits, pool: PagePool) -> None:
-        self.limits = limits
+    def __init__(self, total: int, pool: PagePool) -> None:
+        self.total = total
         self.pool = pool
-        self.rows = [[NOTHING] * PAGE_TOKENS for _ in range(limits.pages)]
-        self.last_written = [0] * limits.pages
+        self.rows = [[NOTHING] * PAGE_TOKENS for _ in range(total)]
+        self.last_written: list[float] = [0] * total
+        """By which step; for ever in the future while a copy into the page has not landed."""
 
     @property
     def named(self) -> dict[int, int]:
@@ -30,16 +31,20 @@ class ShadowPool:
         assert len(named) == len(pages), "two named pages hold the same"
         return named
 
-    def found(self, chat: Chat) -> tuple[int, ...]:
+    def found(self, chat: Chat) -> list[int]:
         """The named pages that hold the chat's first tokens, never its last one; none if it computes all itself."""
-        if not self.limits.prefix_cache or not chat.request.sampling.cache_prompt or chat.owed:
-            return ()
+        if not chat.request.sampling.cache_prompt or chat.owed:
+            return []
         named, pages = self.named, list[int]()
         for end in range(PAGE_TOKENS, chat.length, PAGE_TOKENS):
             if chat.rows[end - 1] not in named:
                 break
             pages.append(named[chat.rows[end - 1]])
-        return tuple(pages)
+        return pages
+
+    def held(self, pages: Iterable[int]) -> int:
+        """How many of these pages somebody holds."""
+        return sum([bool(self.pool._references[page] or self.pool._pins[page]) for page in pages])
 
     def read(self, pages: Iterable[int]) -> list[int]:
         return [row for page in pages for row in self.rows[page]]
@@ -54,20 +59,35 @@ class ShadowPool:
             self.last_written[page] = step
         return row
 
+    def await_copy(self, pages: Iterable[int]) -> None:
+        """From now on a copy may write these pages, at any moment until it has landed."""
+        for page in pages:
+            assert page not in self.pool._index, "a page is copied to that others may find"
+            self.rows[page] = [NOTHING] * PAGE_TOKENS
+            self.last_written[page] = inf
+
+    def check_sealed(self, chat: Chat, chunk: Chunk, *, prefix_cache: bool) -> None:
+        """What a chunk that has landed filled can be found, if anybody may look for it."""
+        ends = range(PAGE_TOKENS, chunk.end + 1, PAGE_TOKENS)
+        full = {chat.rows[end - 1] for end in ends if end > chunk.start}
+        if prefix_cache:
+            assert full <= set(self.named), "a page that has landed is not to be found"
+        else:
+            assert not self.named, "a page has a name, and nobody may look for it"
+
     def check_named(self, landed: int) -> None:
-        """What is named was written by steps that have landed, `landed` of them."""
+        """What is named was written by steps and copies that have landed, the first `landed` of the steps."""
         for page in self.named.values():
             assert NOTHING not in self.rows[page], "a page is named that is not full"
             assert self.last_written[page] <= landed, "a page is named whose rows are in flight"
 
-    def check_holders(self, chats: list[Chat], chunks: Iterable[Chunk]) -> None:
-        """`chats` hold every page in use; what their chunks are about to write is nobody else's and not named."""
-        holders = Counter(page for chat in chats for page in chat.pages)
-        assert all(len(set(chat.pages)) == len(chat.pages) for chat in chats), "a chat holds a page twice"
-        assert len(holders) == self.pool.used
-        assert self.pool.used + self.pool.free == self.limits.pages
-        self.pool.check()
-        for chunk in chunks:
-            for page in chunk.pages[chunk.start // PAGE_TOKENS :]:
-                assert holders[page] == 1, "a page is written that two chats hold"
-                assert page not in self.pool._index, "a page is written that others may find"
+    def check_counts(self, references: Counter[int], pins: Counter[int]) -> None:
+        """The pool's book says what chats and open copies hold, and it adds up."""
+        pool = self.pool
+        assert pool._references == [references[page] for page in range(self.total)], (
+            "who holds pages is not in the book"
+        )
+        assert pool._pins == [pins[page] for page in range(self.total)], "pins are not those of the open copies"
+        assert pool.used == len(references.keys() | pins.keys())
+        assert pool.used + pool.free == self.total
+        pool.check()

@@ -190,6 +190,18 @@ def test_second_page_of_a_name_is_not_kept() -> None:
     assert pool.take(1) == (1,)
 
 
+def test_pages_that_one_holds_and_pages_that_anybody_holds() -> None:
+    pool = PagePool(4)
+    pages = sealed(pool, 3)
+    pool.share([0])
+    pool.pin([1])
+    pool.give([1])
+    pool.give([2])
+    assert (pool.held_once(pages), pool.held(pages)) == (0, 2)
+    pool.give([0])
+    assert (pool.held_once(pages), pool.held(pages), pool.free) == (1, 2, 2)
+
+
 def test_forgotten_page_is_free_and_a_held_one_is_not_forgotten() -> None:
     pool = PagePool(2)
     pages = sealed(pool, 2)

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from parkway.plan.planner import IGNORED, Limits, Planner
+from parkway.plan.limits import Knobs, Limits, Pace
+from parkway.plan.planner import IGNORED, Planner
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, SamplingParams
 
 
 def limits(**changes: Any) -> Limits:
-    return Limits(**({"slots": 3, "pages": 4, "n_ctx": 256, "batch_tokens": 100, "logit_rows": 10} | changes))
+    return Limits(**({"slots": 3, "pages": 9, "n_ctx": 256, "batch_tokens": 100, "logit_rows": 10} | changes))
 
 
 def request(number: int, tokens: int, **sampling: Any) -> Request:
@@ -25,7 +26,7 @@ def planner_with(limits: Limits, *requests: Request) -> Planner:
 
 
 def step(planner: Planner, token_id: int = 1) -> tuple[StepPlan, list[str | None]]:
-    plan = planner.plan()
+    plan = planner.plan(Pace())
     return plan, [planner.sampled(chunk, token_id if chunk.samples else None) for chunk in plan.chunks]
 
 
@@ -56,60 +57,30 @@ def test_scored_prompt_waits_for_rows_with_logits() -> None:
     assert [(chunk.scored_rows, chunk.samples) for chunk in plans[1].chunks] == [((0,), True), ((), True)]
 
 
-def test_youngest_gives_back_and_is_computed_again_without_sampling_twice() -> None:
-    planner = planner_with(limits(pages=3, n_ctx=150, slots=2), request(0, 60), request(1, 60))
-    answers: dict[int, list[int]] = {0: [], 1: []}
-    given_back: list[int] = []
-    while not planner.idle:
-        plan = planner.plan()
-        given_back += plan.given_back
-        for chunk in plan.chunks:
-            token_id = 1000 * chunk.request.id + chunk.end if chunk.samples else None
-            answers[chunk.request.id] += [token_id] if token_id is not None else []
-            planner.sampled(chunk, token_id)
-    assert given_back[0] == 1
-    assert planner.given_back == len(given_back)
-    assert answers == {number: [1000 * number + end for end in range(60, 150)] for number in (0, 1)}
-    assert planner.pages_used == 0
-
-
-def test_victim_that_was_planned_already_leaves_the_step() -> None:
-    """0 decodes into the page that was promised to 1's prompt, so 1 takes the page of 2, which decodes."""
-    planner = planner_with(limits(batch_tokens=3), request(0, 20), request(1, 100), request(2, 1))
-    while not (plan := step(planner)[0]).given_back:
-        assert planner.running == 3
-    assert plan.given_back == (2,)
-    assert [number for number, _, _ in rows(plan)] == [0, 1]
-
-
-def test_victim_does_not_prefill_in_the_step_that_took_its_pages() -> None:
-    planner = planner_with(limits(chunk_tokens=1), request(0, 20), request(1, 100))
-    for _ in range(30):
+def test_pool_that_is_full_ends_who_runs_if_nobody_may_be_parked() -> None:
+    planner = planner_with(limits(pages=4, parks=False), request(0, 60), request(1, 60), request(2, 5, max_tokens=1))
+    planner.cancel(2)
+    while planner.pages_used < 4:
         step(planner)
-    planner.arrive(request(2, 60))
-    while not (plan := step(planner)[0]).given_back:
-        assert planner.running == 3
-    assert plan.given_back == (2,)
-    assert rows(plan) == [(0, 64, 65), (1, 64, 65)]
+    planner.arrive(request(3, 5, max_tokens=1))
+    while not (failed := planner.take_failed()):
+        step(planner)
+    assert failed == [0, 1]
+    assert (planner.running, planner.waiting, planner.pages_used, planner.parks) == (0, 1, 0, 0)
+    assert planner.take_failed() == []
+    assert step(planner)[1] == ["length"]
 
 
-def test_chat_is_cancelled_while_it_waits_to_be_computed_again() -> None:
-    planner = planner_with(limits(pages=3, n_ctx=150, slots=2), request(0, 60), request(1, 60))
-    while not step(planner)[0].given_back:
-        assert planner.running == 2
-    assert (planner.running, planner.waiting) == (1, 1)
-    assert planner.cancel(1)
-    assert planner.waiting == 0
-    planner.arrive(request(2, 20))
-    assert step(planner)[0].chunks[-1].slot == 1
-
-
-def test_give_back_every_token() -> None:
-    planner = planner_with(limits(give_back_every=1), request(0, 5, max_tokens=3))
-    plans = [step(planner)[0] for _ in range(3)]
-    assert [rows(plan) for plan in plans] == [[(0, 0, 5)], [(0, 0, 6)], [(0, 0, 7)]]
-    assert [plan.given_back for plan in plans] == [(), (0,), (0,)]
-    assert all(chunk.samples for plan in plans for chunk in plan.chunks)
+def test_prompt_without_an_answer_makes_room_like_others() -> None:
+    """It is shorter than the leader, so it is parked, though nothing will follow its prompt."""
+    planner = planner_with(limits(pages=6, n_ctx=384, chunk_tokens=1, prefix_cache=False), request(0, 127))
+    for _ in range(120):
+        step(planner)
+    planner.arrive(request(1, 140, max_tokens=0))
+    for _ in range(1000):
+        if planner.idle:
+            break
+        step(planner)
     assert planner.idle
 
 
@@ -130,25 +101,25 @@ def test_no_token_wanted_ends_with_the_prompt() -> None:
 
 def test_result_of_a_cancelled_chat_is_ignored() -> None:
     planner = planner_with(limits(slots=1), request(0, 5), request(1, 5))
-    plan = planner.plan()
+    plan = planner.plan(Pace())
     assert planner.cancel(0)
     assert planner.sampled(plan.chunks[0], 1) is IGNORED
     assert not planner.cancel(0)
     assert planner.cancel(1)
     assert planner.idle
-    assert planner.plan() == StepPlan()
+    assert planner.plan(Pace()) == StepPlan()
 
 
 def test_next_plan_needs_the_results_of_the_last() -> None:
     planner = planner_with(limits(), request(0, 5))
-    planner.plan()
+    planner.plan(Pace())
     with pytest.raises(AssertionError, match="results of 1 steps are missing"):
-        planner.plan()
+        planner.plan(Pace())
 
 
 def test_sampled_asserts_what_it_is_given() -> None:
     planner = planner_with(limits(), request(0, 5))
-    chunk: Chunk = planner.plan().chunks[0]
+    chunk: Chunk = planner.plan(Pace()).chunks[0]
     with pytest.raises(AssertionError, match="a token is missing"):
         planner.sampled(chunk, None)
 
@@ -163,15 +134,16 @@ def test_prompt_that_does_not_fit_was_the_engines_to_refuse(tokens: int) -> None
     "changes",
     [
         {"slots": 0},
-        {"n_ctx": 257},
+        {"n_ctx": 577},
         {"n_ctx": 1},
         {"batch_tokens": 2},
         {"logit_rows": 2},
         {"chunk_tokens": 0},
-        {"give_back_every": -1},
+        {"knobs": Knobs(park_every=-1)},
+        {"quantum": 0.0},
         {"ahead": -1},
     ],
 )
-def test_limits_that_can_not_work(changes: dict[str, int]) -> None:
+def test_limits_that_can_not_work(changes: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         limits(**changes)

@@ -1,23 +1,28 @@
 """The machine of test_planner_machine.py finds each of these bugs; without this it would prove nothing.
 
-1 a chat gives its pages back and goes on using them; 2 a page that was taken stays free; 3 the pages of a cancelled
-chat are lost; 4 a chat that gave back takes its lost rows for computed; 5 prompt rows are scored twice; 6 a replay
-samples again; 7 the leader gives its pages back; 8 prefill comes before decode; 9 a step has too many tokens; 10 a step
-has too many rows with logits; 11 a new request passes the queue; 12 who gave back last comes back first; 13 a chat
-starts on pages that are promised to others; 14 a full context does not end the chat. With steps in flight: 15 a result
-goes to the next chat in the slot; 16 or to the next with that id; 17 a chat is computed again while a token of it is in
-flight; 18 a chat goes on behind the last token that it may have, in flight; 19 the page of a token in flight is not
-taken; 20 or not promised; 21 a chat gives its pages back again for a token in flight; 22 a stop id that lands late ends
-nothing; 23 the pages of a chat that stops with a chunk in flight are lost; 24 who gives back forgets its token in
-flight; 25 who waits to be computed again does not end.
+1 a chat is parked and goes on using its pages; 2 a page that was taken stays free; 3 the pages of a cancelled chat are
+lost; 4 a chat that was dropped takes its lost rows for computed; 5 prompt rows are scored twice; 6 a replay samples
+again; 7 prefill comes before decode; 8 a step has too many tokens; 9 a step has too many rows with logits; 10 a new
+request passes the queue; 11 a chat starts on pages that are promised to others; 12 a full context does not end the
+chat; 13 chats are ended although they could be parked. With steps in flight: 14 a result goes to the next chat in the
+slot; 15 or to the next with that id; 16 a chat comes back while a token of it is in flight; 17 a chat goes on behind
+the last token that it may have, in flight; 18 the page of a token in flight is not taken; 19 a chat is parked on
+purpose again for a token in flight; 20 a stop id that lands late ends nothing; 21 the pages of a chat that stops with
+a chunk in flight are lost; 22 who is dropped forgets its token in flight; 23 who is out does not end.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 
+from parkway.plan.budget import reach
+from parkway.plan.chats import Chats
+from parkway.plan.draft import Draft
+from parkway.plan.limits import Pace
 from parkway.plan.pages import PagePool
-from parkway.plan.planner import Planner, _Draft
+from parkway.plan.planner import Planner
+from parkway.plan.room import Room
 from parkway.plan.slot import Slot, State
 from parkway.plan.step import Chunk
 from parkway.request import Request
@@ -26,11 +31,14 @@ from .planted import Plant, machine_finds_it
 
 
 def pages_used_after_giving(patch: pytest.MonkeyPatch) -> None:
-    def leave(self: Planner, slot: Slot) -> None:
-        self._running.remove(slot)
-        self._pool.give(slot.pages)
+    drop = Room._drop
 
-    patch.setattr(Planner, "_leave", leave)
+    def drop_and_keep(self: Room, slot: Slot) -> None:
+        pages = slot.pages
+        drop(self, slot)
+        slot.pages = pages
+
+    patch.setattr(Room, "_drop", drop_and_keep)
 
 
 def taken_page_stays_free(patch: pytest.MonkeyPatch) -> None:
@@ -46,42 +54,35 @@ def taken_page_stays_free(patch: pytest.MonkeyPatch) -> None:
 
 
 def cancelled_pages_lost(patch: pytest.MonkeyPatch) -> None:
-    end = Planner._end
+    end = Room.end
 
-    def end_without_pages(self: Planner, slot: Slot, state: State) -> None:
+    def end_without_pages(self: Room, slot: Slot, state: State) -> None:
         if state is State.CANCELLED:
             slot.pages = ()
         end(self, slot, state)
 
-    patch.setattr(Planner, "_end", end_without_pages)
+    patch.setattr(Room, "end", end_without_pages)
 
 
 def lost_rows_taken_for_computed(patch: pytest.MonkeyPatch) -> None:
-    give_back, enter = Planner._give_back, Slot.enter
+    enter = Slot.enter
 
-    def give_back_and_go_on(self: Planner, slot: Slot, step: _Draft) -> None:
-        computed = slot.computed
-        give_back(self, slot, step)
-        slot.computed = computed
+    def enter_and_go_on(self: Slot, pages: tuple[int, ...], now: float) -> None:
+        enter(self, pages, now)
+        self.computed = max(self.replayed, self.computed)
 
-    def enter_and_go_on(self: Slot, pages: tuple[int, ...]) -> None:
-        computed = self.computed
-        enter(self, pages)
-        self.computed = max(computed, self.computed)
-
-    patch.setattr(Planner, "_give_back", give_back_and_go_on)
     patch.setattr(Slot, "enter", enter_and_go_on)
 
 
 def prompt_scored_twice(patch: pytest.MonkeyPatch) -> None:
-    give_back = Planner._give_back
+    drop = Slot.drop
 
-    def give_back_scores_too(self: Planner, slot: Slot, step: _Draft) -> None:
-        give_back(self, slot, step)
-        if slot.request.sampling.prompt_logprobs is not None:
-            slot.scored = 0
+    def drop_scores_too(self: Slot) -> None:
+        drop(self)
+        if self.request.sampling.prompt_logprobs is not None:
+            self.scored = 0
 
-    patch.setattr(Planner, "_give_back", give_back_scores_too)
+    patch.setattr(Slot, "drop", drop_scores_too)
 
 
 def replay_samples_again(patch: pytest.MonkeyPatch) -> None:
@@ -91,18 +92,6 @@ def replay_samples_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Slot, "samples", samples)
 
 
-def leader_gives_back(patch: pytest.MonkeyPatch) -> None:
-    take_pages = Planner._take_pages
-
-    def take_pages_of_the_oldest(self: Planner, slot: Slot, end: int, step: _Draft) -> bool:
-        self._running.reverse()
-        taken = take_pages(self, slot, end, step)
-        self._running.reverse()
-        return taken
-
-    patch.setattr(Planner, "_take_pages", take_pages_of_the_oldest)
-
-
 def prefill_first(patch: pytest.MonkeyPatch) -> None:
     decoders, prefills = Planner._add_decoders, Planner._add_prefills
     patch.setattr(Planner, "_add_decoders", prefills)
@@ -110,52 +99,42 @@ def prefill_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def token_budget_ignored(patch: pytest.MonkeyPatch) -> None:
-    prefill_end = Planner._prefill_end
+    add = Draft.add
 
-    def prefill_end_of_full_step(self: Planner, slot: Slot, step: _Draft) -> int:
-        return prefill_end(self, slot, _Draft(self._limits.batch_tokens, step.rows_left))
+    def add_for_nothing(self: Draft, slot: Slot, end: int) -> None:
+        tokens = self._tokens_left
+        add(self, slot, end)
+        self._tokens_left = tokens
 
-    patch.setattr(Planner, "_prefill_end", prefill_end_of_full_step)
+    patch.setattr(Draft, "add", add_for_nothing)
 
 
 def logit_rows_ignored(patch: pytest.MonkeyPatch) -> None:
-    prefill_end = Planner._prefill_end
+    add = Draft.add
 
-    def prefill_end_of_full_step(self: Planner, slot: Slot, step: _Draft) -> int:
-        return prefill_end(self, slot, _Draft(step.tokens_left, self._limits.logit_rows))
+    def add_for_nothing(self: Draft, slot: Slot, end: int) -> None:
+        rows = self._rows_left
+        add(self, slot, end)
+        self._rows_left = rows
 
-    patch.setattr(Planner, "_prefill_end", prefill_end_of_full_step)
+    patch.setattr(Draft, "add", add_for_nothing)
 
 
 def queue_passed(patch: pytest.MonkeyPatch) -> None:
-    arrive = Planner.arrive
+    arrive = Chats.arrive
 
-    def arrive_first(self: Planner, request: Request) -> None:
-        arrive(self, request)
-        self._arrived.move_to_end(request.id, last=False)
+    def arrive_first(self: Chats, request: Request, n_ctx: int) -> None:
+        arrive(self, request, n_ctx)
+        self.arrived.move_to_end(request.id, last=False)
 
-    patch.setattr(Planner, "arrive", arrive_first)
-
-
-def last_given_back_first(patch: pytest.MonkeyPatch) -> None:
-    give_back = Planner._give_back
-
-    def give_back_first(self: Planner, slot: Slot, step: _Draft) -> None:
-        give_back(self, slot, step)
-        self._preempted.rotate()
-
-    patch.setattr(Planner, "_give_back", give_back_first)
+    patch.setattr(Chats, "arrive", arrive_first)
 
 
 def promised_pages_ignored(patch: pytest.MonkeyPatch) -> None:
-    start = Planner._start
+    def fits(self: Room, slot: Slot, found: list[int], *, behind: int) -> bool:
+        return reach(slot, 0) - self.pool.held(found) + behind <= self.pool.free
 
-    def start_as_if_nobody_ran(self: Planner) -> None:
-        running, self._running = self._running, []
-        start(self)
-        self._running[:0] = running
-
-    patch.setattr(Planner, "_start", start_as_if_nobody_ran)
+    patch.setattr(Room, "_fits", fits)
 
 
 def full_context_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -174,7 +153,7 @@ def result_goes_to(patch: pytest.MonkeyPatch, takes: Callable[[Slot, Chunk], boo
 
     def landed_in_the_slot(self: Planner, chunk: Chunk) -> tuple[Slot, int]:
         planned, stay = landed(self, chunk)
-        now = self._slots[chunk.slot]
+        now = self._chats.slots[chunk.slot]
         return (now if now and takes(now, chunk) else planned), stay
 
     patch.setattr(Planner, "_landed", landed_in_the_slot)
@@ -188,8 +167,8 @@ def result_for_the_next_with_that_id(patch: pytest.MonkeyPatch) -> None:
     result_goes_to(patch, lambda now, chunk: now.request.id == chunk.request.id)
 
 
-def computed_again_with_a_token_in_flight(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slot, "pending", 0)
+def back_with_a_token_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Chats, "parked", property(lambda self: [s for s in self.out if s.state is State.PREEMPTED]))
 
 
 def length_of_known_tokens_only(patch: pytest.MonkeyPatch) -> None:
@@ -197,29 +176,11 @@ def length_of_known_tokens_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def page_in_flight_not_taken(patch: pytest.MonkeyPatch) -> None:
-    take_pages = Planner._take_pages
-
-    def take_known_pages(self: Planner, slot: Slot, end: int, step: _Draft) -> bool:
-        return take_pages(self, slot, min(end, len(slot.tokens)), step)
-
-    patch.setattr(Planner, "_take_pages", take_known_pages)
+    take = Room.take
+    patch.setattr(Room, "take", lambda self, slot, end: take(self, slot, min(end, len(slot.tokens))))
 
 
-def page_in_flight_not_promised(patch: pytest.MonkeyPatch) -> None:
-    start = Planner._start
-
-    def start_as_if_nothing_flew(self: Planner) -> None:
-        lengths = {slot: slot.length for slot in self._running}
-        for slot in lengths:
-            slot.length = len(slot.tokens)
-        start(self)
-        for slot, length in lengths.items():
-            slot.length = length
-
-    patch.setattr(Planner, "_start", start_as_if_nothing_flew)
-
-
-def gives_back_again_for_a_token_in_flight(patch: pytest.MonkeyPatch) -> None:
+def parked_again_for_a_token_in_flight(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Slot, "answer_tokens", property(lambda self: len(self.tokens) - len(self.request.prompt)))
 
 
@@ -229,32 +190,42 @@ def ends_nothing(patch: pytest.MonkeyPatch, when: Callable[[Slot], bool]) -> Non
 
 
 def late_stop_ends_nothing(patch: pytest.MonkeyPatch) -> None:
-    ends_nothing(patch, lambda slot: slot.pending > 0)
+    ends_nothing(patch, lambda slot: slot.length > len(slot.tokens))
 
 
 def pages_of_a_late_stop_lost(patch: pytest.MonkeyPatch) -> None:
-    end = Planner._end
+    end = Room.end
 
-    def end_without_pages(self: Planner, slot: Slot, state: State) -> None:
-        if state is State.FINISHED and slot.pending:
+    def end_without_pages(self: Room, slot: Slot, state: State) -> None:
+        if state is State.FINISHED and slot.flying:
             slot.pages = ()
         end(self, slot, state)
 
-    patch.setattr(Planner, "_end", end_without_pages)
+    patch.setattr(Room, "end", end_without_pages)
 
 
 def token_in_flight_forgotten(patch: pytest.MonkeyPatch) -> None:
-    give_back = Planner._give_back
+    drop = Slot.drop
 
-    def give_back_and_forget(self: Planner, slot: Slot, step: _Draft) -> None:
-        give_back(self, slot, step)
-        slot.length = len(slot.tokens)
+    def drop_and_forget(self: Slot) -> None:
+        drop(self)
+        self.length = len(self.tokens)
 
-    patch.setattr(Planner, "_give_back", give_back_and_forget)
+    patch.setattr(Slot, "drop", drop_and_forget)
 
 
-def waiting_chat_does_not_end(patch: pytest.MonkeyPatch) -> None:
-    ends_nothing(patch, lambda slot: slot.state is State.PREEMPTED)
+def who_is_out_does_not_end(patch: pytest.MonkeyPatch) -> None:
+    ends_nothing(patch, lambda slot: slot.state in (State.PREEMPTED, State.PREEMPTING))
+
+
+def ended_instead_of_parked(patch: pytest.MonkeyPatch) -> None:
+    arrange = Room.arrange
+
+    def arrange_without_parks(self: Room, pace: Pace) -> None:
+        self._limits = dataclasses.replace(self._limits, parks=False)
+        arrange(self, pace)
+
+    patch.setattr(Room, "arrange", arrange_without_parks)
 
 
 PLANTS: list[Plant] = [
@@ -264,25 +235,23 @@ PLANTS: list[Plant] = [
     lost_rows_taken_for_computed,
     prompt_scored_twice,
     replay_samples_again,
-    leader_gives_back,
     prefill_first,
     token_budget_ignored,
     logit_rows_ignored,
     queue_passed,
-    last_given_back_first,
     promised_pages_ignored,
     full_context_forgotten,
+    ended_instead_of_parked,
     result_for_the_next_in_the_slot,
     result_for_the_next_with_that_id,
-    computed_again_with_a_token_in_flight,
+    back_with_a_token_in_flight,
     length_of_known_tokens_only,
     page_in_flight_not_taken,
-    page_in_flight_not_promised,
-    gives_back_again_for_a_token_in_flight,
+    parked_again_for_a_token_in_flight,
     late_stop_ends_nothing,
     pages_of_a_late_stop_lost,
     token_in_flight_forgotten,
-    waiting_chat_does_not_end,
+    who_is_out_does_not_end,
 ]
 
 

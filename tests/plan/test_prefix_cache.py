@@ -2,6 +2,7 @@
 
 import pytest
 
+from parkway.plan.limits import Knobs, Pace
 from parkway.plan.planner import Planner
 from parkway.plan.step import Chunk
 
@@ -41,11 +42,26 @@ def test_the_answer_is_found_as_well() -> None:
     assert start_of(planner, 1, 66).cached == 64
 
 
-def test_not_found_before_its_step_has_landed() -> None:
-    planner = planner_with(limits(batch_tokens=200, ahead=1), request(0, 70))
-    planner.plan()
+def test_siblings_wait_for_the_page_that_is_computed_and_then_share_it() -> None:
+    planner = planner_with(limits(batch_tokens=200, pages=9, chunk_tokens=40, ahead=1), request(0, 70))
+    first = planner.plan(Pace())
     planner.arrive(request(1, 70))
-    assert rows(planner.plan())[-1] == (1, 0, 70)
+    planner.arrive(request(2, 70))
+    second = planner.plan(Pace())
+    assert rows(second) == [(0, 40, 70)], "nobody else computes the page that is being computed"
+    planner.sampled(first.chunks[0], None)
+    assert rows(planner.plan(Pace())) == [(0, 70, 71)]
+    planner.sampled(second.chunks[0], 1)
+    shared = planner.plan(Pace())
+    assert rows(shared) == [(0, 71, 72), (1, 64, 70), (2, 64, 70)]
+    assert len({chunk.pages[0] for chunk in shared.chunks}) == 1
+
+
+def test_who_shares_nothing_does_not_wait() -> None:
+    planner = planner_with(limits(batch_tokens=200, ahead=1), request(0, 70))
+    planner.plan(Pace())
+    planner.arrive(request(1, 70, cache_prompt=False))
+    assert rows(planner.plan(Pace()))[-1] == (1, 0, 70)
 
 
 @pytest.mark.parametrize("sampling", [{"cache_prompt": False}, {"prompt_logprobs": 0}])
@@ -63,19 +79,18 @@ def test_switched_off() -> None:
 
 
 def test_sharing_lets_in_who_would_not_fit_otherwise() -> None:
-    planner = planner_with(limits(batch_tokens=400), request(0, 200))
-    step(planner)
-    planner.arrive(request(1, 100, cache_prompt=False))
-    assert rows(step(planner)[0]) == [(0, 200, 201)]
-    assert planner.cancel(1)
-    assert planner.waiting == 0
-    planner = planner_with(limits(batch_tokens=400, pages=5), request(0, 200))
-    step(planner)
-    assert start_of(planner, 2, 100).start == 64
+    """0 holds 3 pages of 7 and will need another, 1 needs 4: 3 if it shares one."""
+    for sampling, starts in (({"cache_prompt": False}, 0), ({}, 128)):
+        planner = planner_with(limits(batch_tokens=400, pages=6), request(0, 190))
+        step(planner)
+        planner.arrive(request(1, 140, **sampling))
+        ran = [chunk.start for chunk in step(planner)[0].chunks if chunk.request.id == 1]
+        assert ran == ([starts] if starts else [])
 
 
-def test_what_was_found_at_first_is_told_after_giving_back_too() -> None:
-    planner = planner_with(limits(batch_tokens=200, give_back_every=1), request(0, 100, max_tokens=1))
+def test_what_was_found_at_first_is_told_after_a_park_too() -> None:
+    knobs = Knobs(park_every=1, forget=True)
+    planner = planner_with(limits(batch_tokens=200, knobs=knobs, pages=5), request(0, 100, max_tokens=1))
     step(planner)
     assert start_of(planner, 1, 70).cached == 64
     (again,) = step(planner)[0].chunks

@@ -30,7 +30,7 @@ def test_only_the_moves_of_the_table_are_legal(before: State, after: State) -> N
 def test_every_state_that_lives_can_be_cancelled_and_every_state_can_be_reached() -> None:
     dead = {State.FINISHED, State.CANCELLED}
     assert all((State.CANCELLED in moves) == (state not in dead) for state, moves in MOVES.items())
-    assert frozenset().union(*MOVES.values()) == set(State) - {State.PREFILL}
+    assert frozenset().union(*MOVES.values()) == set(State)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,43 @@ def test_advance_decodes_once_everything_known_is_computed() -> None:
 def test_token_in_flight_counts_before_it_is_known() -> None:
     slot = slot_in(State.PREFILL)
     slot.advance(3)
-    assert (slot.length, slot.pending, slot.answer_tokens, slot.finish_reason) == (4, 1, 1, None)
+    assert (slot.length, slot.answer_tokens, slot.finish_reason) == (4, 1, None)
     assert slot.advance(4).tokens == (PENDING,)
-    assert (slot.length, slot.pending, slot.full) == (5, 2, True)
+    assert (slot.length, slot.flying, slot.full) == (5, 2, True)
     slot.tokens += [8, 8]
-    assert (slot.pending, slot.finish_reason) == (0, "length")
+    assert slot.finish_reason == "length"
+
+
+def test_prompt_without_an_answer_is_full_once_it_is_computed() -> None:
+    request = Request(id=1, prompt=[5, 6, 7], sampling=SamplingParams(max_tokens=0), seed=0)
+    slot = Slot.waiting(request, n_ctx=8)
+    assert not slot.full
+    slot.advance(3)
+    assert slot.full
+
+
+def test_dropped_tokens_are_replayed_up_to_where_they_were_lost() -> None:
+    slot = slot_in(State.PREFILL)
+    slot.advance(3)
+    slot.tokens.append(8)
+    slot.drop()
+    slot.move(State.PREEMPTED)
+    assert (slot.computed, slot.replayed, slot.recomputes, slot.returns_to) == (0, 3, 1, State.REPLAYING)
+    slot.move(slot.returns_to)
+    assert slot.advance(2).samples is False
+    assert slot.state is State.REPLAYING
+    assert slot.advance(4).samples
+    assert slot.view.state == "decode"
+
+
+def test_nothing_lost_is_nothing_to_replay() -> None:
+    slot = slot_in(State.PREFILL)
+    slot.drop()
+    assert (slot.recomputes, slot.returns_to) == (0, State.PREFILL)
+
+
+def test_view() -> None:
+    slot = slot_in(State.PREFILL)
+    slot.enter((3,), now=2.0)
+    assert (slot.view.state, slot.view.pages, slot.view.computed, slot.view.parks) == ("prefill", 1, 64, 0)
+    assert (slot.cached, slot.entered, slot.entered_at) == (64, 2.0, 64)

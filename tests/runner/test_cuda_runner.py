@@ -10,6 +10,8 @@ from parkway.backends.bit_check import BitCheckFailed, Verdict
 from parkway.backends.cuda.device import Device
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
+from parkway.plan.copies import Copy, Owner
+from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Output, Request, SamplingParams
 from parkway.runner import cuda_load
 from parkway.runner.cpu_load import load_on_cpu
@@ -97,6 +99,23 @@ def test_both_backends_agree_but_for_rounding(path: Path, together: dict[int, li
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
 def test_graphs_change_no_bit(model: CudaModel, together: dict[int, list[Output]]) -> None:
     assert answers(model, REQUESTS, replace(SETTINGS, cuda_graphs="off")) == together
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside", "at once"])
+def test_what_a_launched_step_writes_is_parked_and_comes_back(model: CudaModel, beside: bool) -> None:
+    runner = model.runner(SETTINGS)
+    copies = runner.copies(2**24, beside=beside)
+    before = copies._engine._behind
+    runner.launch(StepPlan((Chunk(0, REQUESTS[1], 0, tuple(REQUESTS[1].prompt), (2,), False),)))
+    assert copies._engine._behind is not before, "copies don't wait for the step"
+    copies.submit(Copy(0, Owner.PARK, (2,), (5,)))
+    copies.drain()
+    copies.submit(Copy(1, Owner.RESTORE, (5,), (0,)))
+    copies.drain()
+    runner.land()
+    parked, back = (runner._store.page(page).flatten().view(torch.uint8) for page in (2, 0))
+    assert torch.equal(parked, back)
+    assert parked.any()
 
 
 def test_a_kernel_whose_bits_depend_on_the_batch_makes_the_load_fail_by_name(

@@ -6,11 +6,13 @@ import pytest
 
 from parkway.backends.cpu.library import SPLIT_TOKENS
 from parkway.backends.cuda.attention_work import SPLIT
+from parkway.plan.pages import pages_for
 from parkway.plan.step import PAGE_TOKENS
-from parkway.verify.configurations import AXES, Configuration, Device, Prefix, covering, sample
-from parkway.verify.traffic import SIZES, Cast, Chat, Mode, Occasion
+from parkway.verify.cast import BRIEF, SIZES, Cast, Chat, Mode
+from parkway.verify.configurations import AXES, OFTEN, SELDOM, Configuration, Device, Prefix, covering, sample
+from parkway.verify.traffic import EARLY, Occasion, occasions
 
-CROWDED = Configuration(15, 7, 4, 1, "off", "sampled", "often", "cold")
+CROWDED = Configuration(15, 7, 4, 1, "off", "sampled", OFTEN, "copied", "sync", "cold")
 KINDS: list[tuple[Device, Mode]] = [(device, mode) for device in SIZES for mode in SIZES[device]]
 every_kind = pytest.mark.parametrize(("device", "mode"), KINDS)
 
@@ -19,19 +21,28 @@ def cast(device: Device = "cpu", mode: Mode = "full", seed: int = 3) -> Cast:
     return Cast.drawn(SIZES[device][mode], vocab_size=300, seed=seed)
 
 
-def occasions(device: Device, mode: Mode) -> list[Occasion]:
-    return cast(device, mode).occasions([*covering(AXES[device], 3), *sample(AXES[device], 3, 40)])
+def tried(device: Device, mode: Mode) -> list[Occasion]:
+    return occasions(cast(device, mode), [*covering(AXES[device], 3), *sample(AXES[device], 3, 40)])
 
 
 def before(occasion: Occasion) -> list[Chat]:
-    """Those that somebody waits for."""
-    return [visit.chat for visit in occasion.visits if visit.first]
+    """Those that the subject waits for."""
+    return [
+        visit.chat
+        for visit in occasion.visits
+        if (visit.first and not occasion.configuration.squeezed) or 0 < visit.first <= BRIEF
+    ]
+
+
+def subjects_of(occasion: Occasion, device: Device, mode: Mode) -> list[Chat]:
+    there, configuration = cast(device, mode), occasion.configuration
+    return (there.lasting if configuration.park_every == SELDOM else there.subjects)[configuration.sampling]
 
 
 def following(prefix: Prefix) -> list[tuple[Occasion, Chat, list[Chat]]]:
     """An occasion for every subject that is sampled, its subject, and who was there before."""
     subjects = cast().subjects["sampled"]
-    made = cast().occasions([replace(CROWDED, prefix=prefix)] * len(subjects))
+    made = occasions(cast(), [replace(CROWDED, prefix=prefix)] * len(subjects))
     return [(each, subject, before(each)) for each, subject in zip(made, subjects, strict=True)]
 
 
@@ -48,8 +59,8 @@ def test_subjects_end_at_the_edges() -> None:
 def test_the_seed_decides() -> None:
     assert cast() == cast()
     assert cast().chats != cast(seed=4).chats
-    one, other = cast().occasions([CROWDED] * 2)
-    assert [one, other] == cast().occasions([CROWDED] * 2)
+    one, other = occasions(cast(), [CROWDED] * 2)
+    assert [one, other] == occasions(cast(), [CROWDED] * 2)
     assert one.visits != other.visits
 
 
@@ -60,7 +71,7 @@ def test_tokens_are_of_the_vocabulary() -> None:
 @every_kind
 def test_every_chat_comes(device: Device, mode: Mode) -> None:
     all_chats = cast(device, mode)
-    there = {visit.chat for occasion in occasions(device, mode) for visit in occasion.visits}
+    there = {visit.chat for occasion in tried(device, mode) for visit in occasion.visits}
     assert there <= set(all_chats.chats)
     assert there >= {chat for chats in (*all_chats.subjects.values(), *all_chats.crowds) for chat in chats}
     assert there & set(all_chats.twins.values())
@@ -69,17 +80,17 @@ def test_every_chat_comes(device: Device, mode: Mode) -> None:
 
 @every_kind
 def test_there_are_as_many_as_the_configuration_says(device: Device, mode: Mode) -> None:
-    subjects = cast(device, mode).subjects
-    for occasion in occasions(device, mode):
+    for occasion in tried(device, mode):
         chats = [visit.chat for visit in occasion.visits]
-        assert len(set(chats)) == len(chats) == 1 + occasion.configuration.beside + len(before(occasion))
-        assert len([chat for chat in chats if chat in subjects[occasion.configuration.sampling]]) == 1
+        late = occasion.configuration.squeezed
+        assert len(set(chats)) == len(chats) == 1 + occasion.configuration.beside + len(before(occasion)) + late
+        assert len([chat for chat in chats if chat in subjects_of(occasion, device, mode)]) == 1
 
 
 def test_neighbours_come_before_and_after_the_subject() -> None:
     subjects = cast().subjects["sampled"]
     before = after = 0
-    for occasion in cast().occasions([CROWDED] * 20):
+    for occasion in occasions(cast(), [CROWDED] * 20):
         (at,) = (visit.step for visit in occasion.visits if visit.chat in subjects)
         before += sum(visit.step < at for visit in occasion.visits)
         after += sum(visit.step > at for visit in occasion.visits)
@@ -96,7 +107,7 @@ def test_a_twin_comes_and_goes_or_stays() -> None:
     for occasion, subject, (*_, twin) in following("cached"):
         (visit,) = (visit for visit in occasion.visits if visit.chat == twin)
         assert visit.first == twin.sampling.max_tokens
-        gone += visit.first < occasion.give_back_every
+        gone += visit.first < occasion.configuration.park_every
         assert (twin.prompt, twin.seed == subject.seed) == (subject.prompt, False)
         assert twin.sampling.temperature not in (0, subject.sampling.temperature)
     assert gone == len(cast().twins)
@@ -127,7 +138,7 @@ def test_they_come_one_by_one_before_the_subject(prefix: Prefix) -> None:
 
 
 def test_a_crowd_comes_at_once_or_bit_by_bit() -> None:
-    steps = [{visit.step for visit in occasion.visits} for occasion in cast().occasions([CROWDED] * 20)]
+    steps = [{visit.step for visit in occasion.visits} for occasion in occasions(cast(), [CROWDED] * 20)]
     assert 3 < sum(len(each) == 1 for each in steps) < 17
 
 
@@ -138,34 +149,60 @@ def test_neighbours_differ(device: Device) -> None:
         assert len({len(chat.prompt) for chat in chats}) > 5
         assert len({chat.sampling for chat in chats}) > 5
         assert {bool(chat.sampling.temperature) for chat in chats} == {True, False}
-        assert {chat.sampling.prompt_logprobs for chat in chats} == {None, 1}
+    assert {chat.sampling.prompt_logprobs for chat in cast(device).crowds[-1]} == {None, 1}
 
 
 @every_kind
 def test_no_long_prompt_is_computed_token_by_token(device: Device, mode: Mode) -> None:
-    for occasion in occasions(device, mode):
+    for occasion in tried(device, mode):
         if occasion.configuration.chunk == 1:
-            longest = max(len(visit.chat.prompt) for visit in occasion.visits)
+            scorer = cast(device, mode).scorer
+            longest = max(len(visit.chat.prompt) for visit in occasion.visits if visit.chat != scorer)
             assert longest <= SIZES[device][mode].longest_by_ones
 
 
 @every_kind
-def test_pages_are_scarce_only_where_chats_are_replayed(device: Device, mode: Mode) -> None:
+def test_pages_are_scarce_only_where_chats_are_parked(device: Device, mode: Mode) -> None:
     scarce = 0
-    for occasion in occasions(device, mode):
+    for occasion in tried(device, mode):
         needs = sorted(visit.chat.pages for visit in occasion.visits)[-occasion.configuration.slots :]
-        if occasion.configuration.replayed == "never":
-            assert (occasion.pages, occasion.give_back_every) == (sum(needs), 0)
+        assert occasion.host_pages > sum(needs)
+        if occasion.configuration.park_every == 0:
+            assert (occasion.pages, occasion.scored_rows) == (sum(needs), None)
         else:
             scarce += occasion.pages < sum(needs)
-            assert max(needs) <= occasion.pages <= sum(needs)
-            assert 0 < occasion.give_back_every < SIZES[device][mode].subject_answer
+            assert max(needs) <= occasion.pages
     assert scarce
+
+
+@every_kind
+def test_a_subject_answers_for_all_of_its_cycles(device: Device, mode: Mode) -> None:
+    for occasion in tried(device, mode):
+        every = occasion.configuration.park_every
+        lasting = [visit.chat for visit in occasion.visits if visit.chat.parks(every) == SIZES[device][mode].cycles]
+        assert (len(lasting) > 0) == (every > 0)
+        assert len([visit for visit in occasion.visits if (visit.chat.sampling.max_tokens or 0) > SELDOM]) <= 2
+    assert SIZES[device]["full"].cycles == 6
+
+
+@every_kind
+def test_the_last_page_that_fits_is_taken_when_the_scorer_comes(device: Device, mode: Mode) -> None:
+    """Then the subject and the scorer need the whole pool for another page's tokens; after its next park, one more."""
+    squeezed = [occasion for occasion in tried(device, mode) if occasion.configuration.squeezed]
+    assert squeezed
+    for occasion in squeezed:
+        *_, subject, scorer = (
+            visit for visit in occasion.visits if visit.first > BRIEF or visit.chat == cast(device, mode).scorer
+        )
+        tokens = len(subject.chat.prompt) + subject.first + EARLY - 1 + PAGE_TOKENS
+        assert (subject.first + EARLY) % SELDOM == 0
+        assert pages_for(tokens) + scorer.chat.pages == occasion.pages < pages_for(tokens + 1) + scorer.chat.pages
+        assert subject.first < (subject.chat.sampling.max_tokens or 0)
 
 
 def test_steps_have_room_for_a_chunk_or_for_everything() -> None:
     tight = 0
-    for occasion in cast().occasions([CROWDED] * 20):
+    for occasion in occasions(cast(), [CROWDED] * 20):
         everything = sum(visit.chat.pages for visit in occasion.visits) * PAGE_TOKENS
         assert occasion.step_rows in (4 + 7, 4 + everything)
         tight += occasion.step_rows == 4 + 7

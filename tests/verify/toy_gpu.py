@@ -8,27 +8,31 @@ from msgspec import structs
 from parkway.config import EngineSettings, Switch
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.runner import Sampled
-from tests.engine.toy import VOCAB_SIZE, ToyRunner
+from tests.engine.toy import VOCAB_SIZE, ToyCopies, ToyRunner
 
 Fault = Callable[[StepPlan, Chunk, Switch], bool]
 """Whether a chunk of a step gets another last bit, with graphs on or off."""
 
 
 class ToyGpuRunner(ToyRunner):
-    """A `Runner`. `launched` gets every step."""
+    """A `Runner`. `plans` gets every step."""
 
     pool_bytes = 0
+    page_bytes = 2**18  # a few in a MiB
     exact = True
     bit_check: str | None = None
 
-    def __init__(self, settings: EngineSettings, launched: list[StepPlan], fault: Fault | None) -> None:
+    def __init__(self, settings: EngineSettings, plans: list[StepPlan], fault: Fault | None) -> None:
         super().__init__(ahead=1)
         self.slots = settings.parallel
         self.pages = settings.ctx_size // PAGE_TOKENS
         self.batch_tokens = settings.batch_size or 4096
         self.graphs = settings.cuda_graphs
-        self.launched = launched
+        self.plans = plans
         self._fault = fault
+
+    def copies(self, most_bytes: int, *, beside: bool) -> ToyCopies:
+        return super().copies(most_bytes // self.page_bytes, beside=beside)
 
     def launch(self, plan: StepPlan) -> None:
         slots = {chunk.slot for chunk in plan.chunks}
@@ -36,7 +40,7 @@ class ToyGpuRunner(ToyRunner):
         assert max(slots) < self.slots, "a slot that is not there"
         assert max(page for chunk in plan.chunks for page in chunk.pages) < self.pages, "a page that is not there"
         assert sum(len(chunk.tokens) for chunk in plan.chunks) <= self.batch_tokens, "too many rows"
-        self.launched.append(plan)
+        self.plans.append(plan)
         super().launch(plan)
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
@@ -52,15 +56,15 @@ class ToyGpuRunner(ToyRunner):
 
 
 class ToyGpuModel:
-    """A `Model`. `runners` are those that were made, `launched` the steps of all, both in order."""
+    """A `Model`. `runners` are those that were made, `plans` the steps of all, both in order."""
 
     name, vocab_size, fingerprint, weight_bytes = "toy", VOCAB_SIZE, "fp_toy", 0
 
     def __init__(self, fault: Fault | None = None) -> None:
         self.runners: list[ToyGpuRunner] = []
-        self.launched: list[StepPlan] = []
+        self.plans: list[StepPlan] = []
         self._fault = fault
 
     def runner(self, settings: EngineSettings) -> ToyGpuRunner:
-        self.runners.append(ToyGpuRunner(settings, self.launched, self._fault))
+        self.runners.append(ToyGpuRunner(settings, self.plans, self._fault))
         return self.runners[-1]

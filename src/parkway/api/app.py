@@ -6,16 +6,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parkway.api import failures, llama_server, openai
 from parkway.api.serving import Serving
-from parkway.config import ServerSettings
+from parkway.config import EngineSettings, ServerSettings
 from parkway.engine.door import Door
 from parkway.text import ModelText
 
 
-def create_app(door: Door, text: ModelText, settings: ServerSettings) -> FastAPI:
-    """The application over an open door, whose sinks must run on the event loop that serves the application."""
+def create_app(door: Door, text: ModelText, engine_settings: EngineSettings, settings: ServerSettings) -> FastAPI:
+    """The application over an open door, whose sinks must run on the event loop that serves the application.
+
+    `engine_settings` are those that the door's engine was built from.
+    """
     app = FastAPI(title="Parkway")
     app.add_middleware(JsonWhateverItIsCalled)
-    app.state.serving = Serving(door, text, settings)
+    app.state.serving = Serving(door, text, engine_settings, settings)
     failures.install(app)
     app.include_router(openai.router)
     app.include_router(llama_server.router)

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
+from parkway.config import Notices
 from parkway.errors import BadRequest
 from parkway.request import MAX_LOGPROBS, SamplingParams
 
@@ -117,6 +118,9 @@ class _Asked(_Body):
     seed: int | None = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    notices: Notices | None = None
+    sse_ping_interval: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
 
     @property
     def include_usage(self) -> bool:

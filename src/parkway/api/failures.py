@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from parkway.errors import BadRequest, ContextExceeded, EngineDied, ParkwayError, ShuttingDown
+from parkway.errors import BadRequest, ContextExceeded, EngineDied, ParkwayError, PoolFull, ShuttingDown
 
 _INVALID = "invalid_request_error"
 
@@ -22,7 +22,8 @@ def error_body(failure: ParkwayError) -> dict[str, Any]:
         return _body(str(failure), failure.type, failure.param, failure.code)
     if isinstance(failure, ShuttingDown):
         return _body(str(failure), "unavailable_error", None, "shutting_down")
-    return _body(str(failure), "server_error", None, "engine_died" if isinstance(failure, EngineDied) else None)
+    code = "engine_died" if isinstance(failure, EngineDied) else "pool_full" if isinstance(failure, PoolFull) else None
+    return _body(str(failure), "server_error", None, code)
 
 
 def status_of(failure: ParkwayError) -> int:

@@ -1,6 +1,8 @@
 """OpenAI's JSON for answers: chunks of a stream and whole bodies, for chats and for completions. Knows no engine.
 
 The seed is told as `parkway: {"seed": …}` in a whole body, and in a stream in every chunk with a finish reason.
+How often the chats were parked is told once, summed, as `preempt: {…}`: in a whole body, and in a stream in the chunk
+with the finish reason of the choice that ends last. OpenAI's clients keep such fields and read none of them.
 """
 
 import time
@@ -9,9 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from parkway.api.answer import Answer, Delta
 from parkway.api.logprobs import CompletionRows, Row, chat_logprobs
-from parkway.api.sse import DONE, TEXT_MARK, encode, event, split
+from parkway.api.sse import DONE, TEXT_MARK, comment, encode, event, split
+from parkway.config import Notices
+from parkway.request import Notice
 from parkway.text import Tokenizer
 
 
@@ -24,6 +30,7 @@ class Style:
     tokenizer: Tokenizer
     logprobs: bool
     include_usage: bool
+    notices: Notices
 
 
 class _Form:
@@ -43,7 +50,12 @@ class _Form:
             "system_fingerprint": style.fingerprint,
         }
         self._seed = {"parkway": {"seed": answer.seed}}
+        self._ended = 0
         self._split_chunks: dict[int, tuple[bytes, bytes]] = {}
+
+    @property
+    def tells_parks(self) -> bool:
+        return self._style.notices != "off"
 
     def opening(self) -> bytes:
         """The frames that go out with the headers."""
@@ -62,12 +74,16 @@ class _Form:
     def frames(self, delta: Delta) -> bytes:
         """The frames of one delta; most are a text and nothing else, and those are cheap."""
         if not (delta.rows or delta.finish_reason):
-            return self._text_frame(delta.choice, delta.text) if delta.text else b""
+            if delta.text:
+                return self._text_frame(delta.choice, delta.text)
+            return b"" if delta.notice is None else self._notice_frames(delta.choice, delta.notice)
         frames = b""
         if delta.text or delta.rows:
             frames = event(self._chunk(self.chunk_choice(delta.choice, delta.text, self._logprobs(delta), None)))
         if delta.finish_reason:
-            frames += event(self._chunk(self.chunk_choice(delta.choice, None, None, delta.finish_reason)) | self._seed)
+            last = self._chunk(self.chunk_choice(delta.choice, None, None, delta.finish_reason))
+            self._ended += 1
+            frames += event(last | self._seed | (self._record() if self._ended == len(self._indices) else {}))
         return frames
 
     def closing(self) -> bytes:
@@ -83,7 +99,7 @@ class _Form:
             parts[delta.choice].append(delta)
         choices = [self._whole_choice(each) for each in parts]
         head = self._head | {"object": self.object}
-        return encode(head | {"choices": choices, "usage": self._usage()} | self._seed)
+        return encode(head | {"choices": choices, "usage": self._usage()} | self._seed | self._record())
 
     @property
     def _indices(self) -> range:
@@ -95,6 +111,23 @@ class _Form:
             parts = split(self._chunk(self.chunk_choice(choice, TEXT_MARK, None, None)))
             self._split_chunks[choice] = parts
         return parts[0] + encode(text) + parts[1]
+
+    def _notice_frames(self, choice: int, notice: Notice) -> bytes:
+        """A comment and, if chunks were asked for, a chunk without a choice.
+
+        The comment says which prompt, unless it is the first. With several choices of a prompt, a client counts: as
+        many are out as were preempted and not resumed. The chunk tells the choice's `index`.
+        """
+        if not self.tells_parks:
+            return b""
+        prompt = self._answer.choices[choice].request.prompt_index
+        frames = comment(f"{notice.state} {prompt}" if prompt else notice.state)
+        if self._style.notices == "chunks":
+            frames += event(self._chunk() | {"parkway": {**msgspec.structs.asdict(notice), "index": choice}})
+        return frames
+
+    def _record(self) -> dict[str, Any]:
+        return {"preempt": msgspec.structs.asdict(self._answer.preempt)}
 
     def _whole_choice(self, deltas: list[Delta]) -> dict[str, Any]:
         last = deltas[-1]

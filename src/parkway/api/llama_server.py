@@ -1,4 +1,4 @@
-"""llama-server's own endpoints, in its form: /tokenize, /detokenize and /props. Knows no chat."""
+"""llama-server's own endpoints, in its form: /tokenize, /detokenize, /props and /slots. Knows no chat."""
 
 from typing import Any
 
@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from parkway.api.bodies import Text
 from parkway.api.failures import json_response
 from parkway.api.openai import serving_of
+from parkway.api.serving import Serving
 from parkway.errors import BadRequest
+from parkway.request import SlotView
 
 router = APIRouter()
 
@@ -60,8 +62,46 @@ async def props(request: HttpRequest) -> Response:
             "exact_concurrency": facts.exact,
             "bit_check": facts.bit_check,
             "fingerprint": facts.fingerprint,
+            "preempt": _preempt(serving),
         }
     )
+
+
+@router.get("/slots")
+async def slots(request: HttpRequest) -> Response:
+    """As the engine told them last; a busy engine is not asked."""
+    door = serving_of(request).door
+    known = door.view.slots or [SlotView(index) for index in range(door.facts.slots)]
+    return json_response([_slot(slot, door.facts.n_ctx) for slot in known])
+
+
+def _preempt(serving: Serving) -> dict[str, Any]:
+    engine = serving.engine_settings
+    return {
+        "mode": engine.preempt,
+        "ram_bytes": serving.door.facts.host_bytes,
+        "async": engine.preempt_async == "on",
+        "resume": engine.preempt_resume,
+        "quantum_seconds": engine.preempt_quantum,
+        "notices": serving.settings.notices,
+    }
+
+
+def _slot(slot: SlotView, n_ctx: int) -> dict[str, Any]:
+    return {
+        "id": slot.id,
+        "id_task": -1 if slot.request_id is None else slot.request_id,
+        "is_processing": slot.state != "idle",
+        "is_preempted": slot.state == "preempted",
+        "is_transferring": slot.state in ("preempting", "restoring"),
+        "n_preempt": slot.parks,
+        "n_recompute": slot.recomputes,
+        "n_ctx": n_ctx,
+        "n_prompt_tokens": slot.prompt_tokens,
+        "n_tokens": slot.tokens,
+        "n_pages": slot.pages,
+        "state": slot.state,
+    }
 
 
 def _piece(piece: bytes) -> Any:

@@ -30,7 +30,7 @@ async def chat_completions(body: ChatBody, request: HttpRequest) -> Response:
     body.refuse_unbuilt()
     sampling = body.chat_sampling()
     prompt = serving.chat_prompt(body.template_messages())
-    answer = serving.begin([prompt], body.n or 1, sampling, echo=False)
+    answer = serving.begin([prompt], body.n or 1, sampling, priority=body.priority or 0, echo=False)
     return _respond(serving, body, answer, ChatForm(_style(serving, body, bool(body.logprobs)), answer))
 
 
@@ -44,7 +44,7 @@ async def completions(body: CompletionBody, request: HttpRequest) -> Response:
     if len(body.prompt) * choices > MAX_ANSWERS:
         raise BadRequest("prompt", f"prompt and n ask for more than {MAX_ANSWERS} answers")
     prompts = [serving.prompt(each) for each in body.prompt]
-    answer = serving.begin(prompts, choices, sampling, echo=bool(body.echo))
+    answer = serving.begin(prompts, choices, sampling, priority=body.priority or 0, echo=bool(body.echo))
     form = CompletionForm(_style(serving, body, body.logprobs is not None), answer)
     return _respond(serving, body, answer, form)
 
@@ -79,9 +79,13 @@ def _style(serving: Serving, body: ChatBody | CompletionBody, logprobs: bool) ->
         tokenizer=serving.text.tokenizer,
         logprobs=logprobs,
         include_usage=body.include_usage,
+        notices=body.notices or serving.settings.notices,
     )
 
 
 def _respond(serving: Serving, body: ChatBody | CompletionBody, answer: Answer, form: Form) -> Response:
-    respond = StreamedAnswer if body.stream else WholeAnswer
-    return respond(answer, form, serving.leave)
+    if not body.stream:
+        return WholeAnswer(answer, form, serving.leave)
+    asked = body.sse_ping_interval
+    ping_seconds = serving.settings.sse_ping_interval if asked is None else asked
+    return StreamedAnswer(answer, form, serving.leave, ping_seconds)

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from parkway.api.answer import Answer, Delta
 from parkway.api.failures import error_body, status_of
 from parkway.api.forms import ChatForm, CompletionForm
+from parkway.api.pulse import Pulse
 from parkway.api.sse import HEADERS, encode, event
 from parkway.errors import ParkwayError
 
@@ -32,25 +33,40 @@ class _AnswerResponse(Response):
 
 
 class StreamedAnswer(_AnswerResponse):
-    """Headers at once, then a write for each step's tokens."""
+    """Headers at once, then a write for each step's tokens or notices, and comments when there is nothing to say."""
+
+    def __init__(self, answer: Answer, form: Form, left: Callable[[Answer], None], ping_seconds: float) -> None:
+        super().__init__(answer, form, left)
+        self._ping_seconds = ping_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _watched(self._answer, receive, self._left):
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             if opening := self._form.opening():
                 await send({"type": "http.response.body", "body": opening, "more_body": True})
-            last = await self._stream(send)
+            # A task of its own: each wake of this one would pass through every layer of the application.
+            last = await asyncio.create_task(self._stream(send))
             await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _stream(self, send: Send) -> bytes:
         """Sends all but the last frames, which it returns."""
         answer, frames_of = self._answer, self._form.frames
+        pulse = Pulse(asyncio.get_running_loop(), self._ping_seconds, answer.nudge)
+        if self._form.tells_parks:
+            answer.on_parked = pulse.watch
         try:
             while not answer.done:
-                if frames := b"".join(map(frames_of, await answer.deltas())):
+                frames = b"".join(map(frames_of, await answer.deltas()))
+                if pulse.due:
+                    frames = pulse.take() + frames
+                if frames:
                     await send({"type": "http.response.body", "body": frames, "more_body": True})
+                    if pulse.pings:
+                        pulse.wrote()
         except ParkwayError as failure:
             return event(error_body(failure))
+        finally:
+            pulse.stop()
         return self._form.closing()
 
 

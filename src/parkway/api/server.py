@@ -13,6 +13,7 @@ import uvloop
 
 from parkway.api.app import create_app
 from parkway.api.serving import Serving
+from parkway.api.trace import traced
 from parkway.config import EngineSettings, ServerSettings
 from parkway.engine.door import Door
 from parkway.engine.process_door import ProcessDoor
@@ -49,15 +50,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def _serve(path: Path, engine: EngineSettings, settings: ServerSettings, listener: socket.socket) -> int:
-    door, text = await _start(path, engine)
-    try:
-        server = Server(door, text, settings)
-        dying = asyncio.create_task(server.end_with(door.died))
-        await server.serve([listener])
-        dying.cancel()
-        return server.exit_code
-    finally:
-        door.close()
+    with traced(settings.trace, path, engine) as watch:
+        door, text = await _start(path, engine)
+        door.watch = watch
+        try:
+            server = Server(door, text, engine, settings)
+            dying = asyncio.create_task(server.end_with(door.died))
+            await server.serve([listener])
+            dying.cancel()
+            return server.exit_code
+        finally:
+            door.close()
 
 
 async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, ModelText]:
@@ -77,8 +80,8 @@ async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, Mod
 class Server(uvicorn.Server):
     """uvicorn, except that a signal drains first, a second one exits at once, and the engine's death ends it all."""
 
-    def __init__(self, door: Door, text: ModelText, settings: ServerSettings) -> None:
-        app = create_app(door, text, settings)
+    def __init__(self, door: Door, text: ModelText, engine_settings: EngineSettings, settings: ServerSettings) -> None:
+        app = create_app(door, text, engine_settings, settings)
         super().__init__(
             uvicorn.Config(
                 app,

@@ -8,7 +8,7 @@ from typing import Any
 
 from parkway.api.answer import Answer, Choice, Prompt
 from parkway.api.metrics import Metrics
-from parkway.config import ServerSettings
+from parkway.config import EngineSettings, ServerSettings
 from parkway.engine.door import Door
 from parkway.errors import BadRequest, ContextExceeded, ShuttingDown
 from parkway.request import Request, SamplingParams
@@ -22,11 +22,13 @@ _POLL_SECONDS = 0.02
 class Serving:
     """One model being served. `draining`: open answers go on, new ones are refused."""
 
-    def __init__(self, door: Door, text: ModelText, settings: ServerSettings) -> None:
+    def __init__(self, door: Door, text: ModelText, engine_settings: EngineSettings, settings: ServerSettings) -> None:
         self.door = door
         self.text = text
+        self.engine_settings = engine_settings
+        self.settings = settings
         self.model_name = settings.alias or door.facts.model
-        self.metrics = Metrics(self.model_name, lambda: door.snapshot)
+        self.metrics = Metrics(self.model_name, lambda: door.snapshot, lambda: door.view)
         self.draining = False
         self._answers: set[Answer] = set()
 
@@ -63,7 +65,9 @@ class Serving:
             raise ContextExceeded(len(prompt.ids), n_ctx, param)
         return prompt
 
-    def begin(self, prompts: Sequence[Prompt], choices: int, sampling: SamplingParams, echo: bool) -> Answer:
+    def begin(
+        self, prompts: Sequence[Prompt], choices: int, sampling: SamplingParams, *, priority: int, echo: bool
+    ) -> Answer:
         """Submits `choices` answers for each prompt. Raises ShuttingDown, EngineDied."""
         if self.draining:
             raise ShuttingDown("the server is shutting down")
@@ -71,7 +75,16 @@ class Serving:
         made = [
             Choice(
                 index * choices + choice,
-                self._request(prompt, sampling, seed, index, choice),
+                Request(
+                    id=self.door.next_id(),
+                    prompt=prompt.ids,
+                    sampling=sampling,
+                    seed=seed,
+                    stop_ids=self.text.tokenizer.stop_ids,
+                    prompt_index=index,
+                    choice_index=choice,
+                    priority=priority,
+                ),
                 self.text.tokenizer,
                 prompt if echo else None,
             )
@@ -97,14 +110,3 @@ class Serving:
         deadline = monotonic() + seconds
         while self._answers and monotonic() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
-
-    def _request(self, prompt: Prompt, sampling: SamplingParams, seed: int, index: int, choice: int) -> Request:
-        return Request(
-            id=self.door.next_id(),
-            prompt=prompt.ids,
-            sampling=sampling,
-            seed=seed,
-            stop_ids=self.text.tokenizer.stop_ids,
-            prompt_index=index,
-            choice_index=choice,
-        )

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 DONE = b"data: [DONE]\n\n"
+PING = b":\n\n"
+KEEPALIVE = b": preempt-keepalive\n\n"
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -19,6 +21,11 @@ encode = msgspec.json.Encoder().encode
 def event(content: Any) -> bytes:
     """One frame. It ends in a plain blank line and has no id, on which several clients choke."""
     return b"data: " + encode(content) + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """A frame that every client skips unless it looks for it."""
+    return f": {text}\n\n".encode()
 
 
 def split(content: Any) -> tuple[bytes, bytes]:

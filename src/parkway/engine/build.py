@@ -1,19 +1,29 @@
 """From a model file and settings to an engine. Knows the pieces; knows nothing about how they work."""
 
+import os
 from pathlib import Path
 
-from parkway.config import EngineSettings
+import psutil
+
+from parkway.config import AUTOMATIC, EngineSettings
 from parkway.engine.engine import Engine
-from parkway.plan.planner import Limits
+from parkway.engine.knobs import knobs_from
+from parkway.memory.copies import Copies
+from parkway.memory.faults import faulty
+from parkway.plan.limits import FOREVER, Knobs, Limits
 from parkway.plan.step import PAGE_TOKENS
 from parkway.request import Facts
 from parkway.runner import Runner
 from parkway.runner.load import Model, load_model
 
+MACHINE_SHARE = 0.25
+"""Of the machine's memory, for parked chats, unless --preempt-ram says otherwise."""
+
 
 def build_engine(path: Path, settings: EngineSettings) -> Engine:
-    """Load a model file and build an engine on it. Raises StartError."""
-    return make_engine(load_model(path, settings), settings)
+    """Load a model file and build an engine on it, with the test knobs of the environment. Raises StartError."""
+    knobs = knobs_from(os.environ)
+    return make_engine(load_model(path, settings), settings, knobs=knobs)
 
 
 def make_engine(
@@ -21,11 +31,12 @@ def make_engine(
     settings: EngineSettings,
     *,
     chunk_tokens: int | None = None,
-    give_back_every: int = 0,
     prefix_cache: bool = True,
+    knobs: Knobs = Knobs(),  # noqa: B008 (frozen)
 ) -> Engine:
-    """An engine with a pool of its own on a loaded model. The last three are Limits' knobs. Raises NoRoom."""
+    """An engine with a pool of its own on a loaded model. The last three are those of Limits. Raises NoRoom."""
     runner = model.runner(settings)
+    copies = faulty(runner.copies(host_bytes(settings, runner), beside=settings.preempt_async == "on"), os.environ)
     limits = Limits(
         slots=settings.parallel,
         pages=runner.pages,
@@ -33,14 +44,28 @@ def make_engine(
         batch_tokens=runner.batch_tokens,
         logit_rows=runner.logit_rows,
         chunk_tokens=chunk_tokens,
-        give_back_every=give_back_every,
         ahead=runner.ahead,
         prefix_cache=prefix_cache,
+        host_pages=copies.pages,
+        parks=settings.preempt != "off",
+        resume=settings.preempt_resume,
+        quantum=settings.preempt_quantum or FOREVER,
+        knobs=knobs,
     )
-    return engine_on(model, runner, limits)
+    return engine_on(model, runner, limits, copies)
 
 
-def engine_on(model: Model, runner: Runner, limits: Limits) -> Engine:
+def host_bytes(settings: EngineSettings, runner: Runner) -> int:
+    """Most bytes of host memory for parked chats."""
+    if settings.preempt != "copy":
+        return 0
+    if settings.preempt_ram == AUTOMATIC:
+        return min(runner.pool_bytes, int(psutil.virtual_memory().total * MACHINE_SHARE))
+    most = settings.parallel * runner.pool_bytes  # more than that can't be parked
+    return most if settings.preempt_ram < 0 else min(most, settings.preempt_ram * 2**20)
+
+
+def engine_on(model: Model, runner: Runner, limits: Limits, copies: Copies) -> Engine:
     """An engine on a runner that is there already, within limits that it can meet. One at a time may compute."""
     facts = Facts(
         model=model.name,
@@ -52,5 +77,6 @@ def engine_on(model: Model, runner: Runner, limits: Limits) -> Engine:
         bit_check=runner.bit_check,
         weight_bytes=model.weight_bytes,
         pool_bytes=runner.pool_bytes,
+        host_bytes=limits.host_pages * runner.page_bytes,
     )
-    return Engine(runner, limits, facts)
+    return Engine(runner, limits, facts, copies)

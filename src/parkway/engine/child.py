@@ -4,6 +4,7 @@ Its standard input is its lifeline: when the parent closes it or dies, the proce
 """
 
 import importlib
+import logging
 import os
 import select
 import signal
@@ -47,7 +48,10 @@ def main(folder: str, factory: str) -> None:
     lifeline = threading.Thread(target=_end_with_parent, args=(Path(folder),), daemon=True)
     lifeline.start()
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(Path(folder) / wire.SOCKET_NAME))
+    try:
+        connection.connect(str(Path(folder) / wire.SOCKET_NAME))
+    except (ConnectionRefusedError, FileNotFoundError):
+        lifeline.join()  # the parent has given up the start
 
     def send(message: msgspec.Struct) -> None:
         try:
@@ -59,6 +63,8 @@ def main(folder: str, factory: str) -> None:
     if not message:
         lifeline.join()
     start = wire.decode_start(message)
+    level = logging.INFO if start.settings.log == "parks" else logging.WARNING
+    logging.basicConfig(level=level, format="parkway: %(message)s")  # to stderr
     module, _, function = factory.partition(":")
     try:
         engine = getattr(importlib.import_module(module), function)(Path(start.path), start.settings)

@@ -10,7 +10,7 @@ from typing import Protocol
 from parkway.engine.engine import Engine
 from parkway.engine.events import Arrive, Cancel, Event, run
 from parkway.errors import EngineDied
-from parkway.request import Facts, Output, Report, Request, Snapshot
+from parkway.request import Facts, Output, Report, Request, Snapshot, View
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,10 @@ class Door(Protocol):
     @property
     def snapshot(self) -> Snapshot:
         """The engine's counters after its last step."""
+
+    @property
+    def view(self) -> View:
+        """The slots and durations that the engine told last; empty until then."""
 
     def next_id(self) -> int:
         """An id that no other request of this door has."""
@@ -104,6 +108,7 @@ class ThreadDoor:
     def __init__(self, engine: Engine) -> None:
         self.facts = engine.facts
         self.snapshot = engine.snapshot
+        self.view = View()
         self._sinks = Sinks()
         self._inbox = _QueueInbox()
         self._ids = itertools.count()
@@ -136,4 +141,5 @@ class ThreadDoor:
 
     def _put(self, report: Report) -> None:
         self.snapshot = report.snapshot
+        self.view = report.view or self.view
         self._sinks.deliver(report.outputs)

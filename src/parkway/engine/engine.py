@@ -1,18 +1,41 @@
-"""The loop that reads aloud: plan, compute, tell. Speaks token ids; knows no text, thread, socket or clock."""
+"""The loop that reads aloud: plan, copy, compute, tell. Speaks token ids; knows no text, thread or socket."""
 
-from parkway.plan.planner import IGNORED, Limits, Planner
-from parkway.plan.step import Chunk
-from parkway.request import Facts, Output, Report, Request, Snapshot
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from msgspec import structs
+
+from parkway.engine.parks import Parks
+from parkway.engine.tallies import Pacer, Tally
+from parkway.memory.copies import Copies
+from parkway.plan.limits import Limits
+from parkway.plan.planner import IGNORED, Planner
+from parkway.plan.step import Chunk, StepPlan
+from parkway.request import POOL_FULL, Facts, Output, Report, Request, Snapshot, View
 from parkway.runner import Runner, Sampled
+
+CROWDED = 0.25
+"""Share of the pool in use from which on parks are prepared for: with a few chats it can be full soon."""
+VIEW_SECONDS = 0.1
+"""A view is no older than this while something happens."""
 
 
 class Engine:
-    """One model serving many requests. Not thread-safe: a door's inbox brings the events to the thread that steps."""
+    """One model serving many requests. Not thread-safe: a door's inbox brings the events to the thread that steps.
 
-    def __init__(self, runner: Runner, limits: Limits, facts: Facts) -> None:
+    `clock` gives seconds and never goes back. No answer depends on it, only who waits for whom.
+    """
+
+    def __init__(
+        self, runner: Runner, limits: Limits, facts: Facts, copies: Copies, clock: Callable[[], float] = monotonic
+    ) -> None:
         self.facts = facts
         self._runner = runner
         self._planner = Planner(limits)
+        self._pacer = Pacer()
+        self._parks = Parks(self._planner, copies, self._pacer)
+        self._clock = clock
         self._pages_total = limits.pages
         self._ahead = limits.ahead
         self._open: set[int] = set()
@@ -20,6 +43,10 @@ class Engine:
         self._untold = False
         self._steps = self._prompt_tokens = self._cached_tokens = self._answer_tokens = 0
         self._finished: dict[str, int] = {}
+        self._gap, self._last_token = Tally(), dict[int, float]()
+        self._launched = deque[float]()
+        self._landed = self._viewed = 0.0
+        self._states: list[str] = []
 
     @property
     def idle(self) -> bool:
@@ -37,9 +64,14 @@ class Engine:
             steps=self._steps,
             prompt_tokens=self._prompt_tokens,
             answer_tokens=self._answer_tokens,
-            given_back=planner.given_back,
             cached_tokens=self._cached_tokens,
             finished=self._finished,
+            parked=planner.parked,
+            parks=planner.parks,
+            resumes=planner.resumes,
+            recomputes=planner.recomputes,
+            parked_bytes=self._parks.parked_bytes,
+            host_bytes=self._parks.held_bytes,
         )
 
     def arrive(self, request: Request) -> None:
@@ -65,20 +97,81 @@ class Engine:
 
         Returns what came of those and of the events before; None if that is nothing.
         """
-        planner = self._planner
-        plan = planner.plan()
+        planner, parks, now = self._planner, self._parks, self._clock()
+        self._untold |= parks.settle(now)
+        plan = planner.plan(self._pacer.pace(now))
+        parks.begin(plan.copies, now)
+        self._fail(planner.take_failed())
+        self._tell_notices()
+        parks.advance()  # before the launch, because on the CPU that returns when it has computed
         if plan.chunks:
-            self._runner.launch(plan)
-            self._steps += 1
-        elif not planner.in_flight and not planner.idle:
-            raise RuntimeError("there are requests to compute, but the planner has no step for them")
+            self._launch(plan, now)
+        elif not (planner.in_flight or planner.idle or self._outputs or self._untold):
+            self._await_copy()
         for _ in range(planner.in_flight - (self._ahead if plan.chunks else 0)):
-            for chunk, sampled in self._runner.land():
-                self._land(chunk, sampled)
+            self._land_step()
+        if planner.idle:
+            self._untold |= parks.release()
+        elif planner.pages_used > self._pages_total * CROWDED:
+            parks.reserve()
         if not (plan.chunks or self._outputs or self._untold):
             return None
         outputs, self._outputs, self._untold = self._outputs, [], False
-        return Report(outputs, self.snapshot)
+        return Report(outputs, self.snapshot, self._view())
+
+    def close(self) -> None:
+        """Waits for the steps and copies that are under way, so that nobody uses the pool any more. The last call."""
+        for _ in range(self._planner.in_flight):
+            self._runner.land()
+        self._parks.drain()
+
+    def _launch(self, plan: StepPlan, now: float) -> None:
+        self._launched.append(now)
+        self._runner.launch(plan)
+        self._steps += 1
+
+    def _land_step(self) -> None:
+        """Takes the results of the oldest step in flight. It has run since its launch, or since the one before it."""
+        landed = self._runner.land()
+        now = self._clock()
+        self._pacer.stepped(
+            now - max(self._launched.popleft(), self._landed), sum([len(each.tokens) for each, _ in landed])
+        )
+        self._landed = now
+        for chunk, sampled in landed:
+            self._land(chunk, sampled)
+
+    def _await_copy(self) -> None:
+        """There is nothing to compute before a copy has landed."""
+        if not self._planner.copying:
+            raise RuntimeError("there are requests to compute, but the planner has no step for them")
+        self._parks.sleep()
+
+    def _tell_notices(self) -> None:
+        for request_id, notice in self._planner.take_notices():
+            self._parks.told(request_id, notice)
+            self._last_token.pop(request_id, None)
+            self._outputs.append(Output(request_id, notice=notice))
+
+    def _fail(self, request_ids: list[int]) -> None:
+        for request_id in request_ids:
+            self._end(Output(request_id, finish_reason="error", error=POOL_FULL))
+
+    def _view(self) -> View | None:
+        """What slots and histograms look like, if a slot has changed its state or some time has passed."""
+        now, states = self._clock(), self._planner.states
+        if states == self._states and now - self._viewed < VIEW_SECONDS and not self._planner.idle:
+            return None
+        self._states, self._viewed = states, now
+        parks = self._parks
+        return View(
+            at=now,
+            slots=self._planner.slots(),
+            park=parks.park.histogram,
+            restore=parks.restore.histogram,
+            wait=parks.wait.histogram,
+            gap=self._gap.histogram,
+        )
 
     def _fault(self, request: Request) -> str | None:
         prompt, n_ctx, vocab_size = request.prompt, self.facts.n_ctx, self.facts.vocab_size
@@ -98,6 +191,7 @@ class Engine:
         if reason is IGNORED:
             return
         if token_id is None and reason is None and not sampled.scored:
+            self._tell_notices()
             return  # a piece of a prompt, or of a chat that is computed again
         cached = 0
         if chunk.end == len(request.prompt) and (chunk.samples or reason):
@@ -106,16 +200,28 @@ class Engine:
             self._cached_tokens += cached
         token_ids = [] if token_id is None else [token_id]
         self._answer_tokens += len(token_ids)
+        if token_id is not None:
+            self._time_gap(request.id)
         logprobs = [] if sampled.logprob is None else [sampled.logprob]
         output = Output(request.id, token_ids, logprobs, sampled.scored, reason, cached_tokens=cached)
         if reason is None:
             self._outputs.append(output)
         else:
             self._end(output)
+        if self._planner.parked:
+            self._tell_notices()
+
+    def _time_gap(self, request_id: int) -> None:
+        """A token has come; between it and the one before, the chat was not out."""
+        last, now = self._last_token.get(request_id), self._clock()
+        if last is not None:
+            self._gap.add(now - last)
+        self._last_token[request_id] = now
 
     def _end(self, output: Output) -> None:
-        reason = output.finish_reason or "error"
-        self._open.discard(output.request_id)
+        reason, request_id = output.finish_reason or "error", output.request_id
+        self._open.discard(request_id)
+        self._last_token.pop(request_id, None)
         self._finished = {**self._finished, reason: self._finished.get(reason, 0) + 1}
-        self._outputs.append(output)
+        self._outputs.append(structs.replace(output, preempt=self._planner.take_record(request_id)))
         self._untold = True

@@ -44,3 +44,4 @@ def run(engine: Engine, inbox: Inbox, put: Callable[[Report], None]) -> None:
         report = engine.step()
         if report is not None:
             put(report)
+    engine.close()

@@ -7,43 +7,9 @@ Knows neither what a page holds nor why it is copied; the pages of a copy stay p
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol
 
-
-class Owner(Enum):
-    """What a copy is for, and with that from where to where it goes."""
-
-    PARK = "park"  # device to host
-    SAVE_AHEAD = "save-ahead"  # device to host, of pages that stay in use
-    RESTORE = "restore"  # host to device
-    COPY_ON_WRITE = "copy-on-write"  # device to device
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """sources[i] goes to targets[i]: numbers of device or host pages, as the owner says. `id` is the submitter's."""
-
-    id: int
-    owner: Owner
-    sources: tuple[int, ...]
-    targets: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        assert len(self.sources) == len(self.targets), f"copy {self.id}: sources and targets don't match"
-
-    @property
-    def from_host(self) -> bool:
-        return self.owner is Owner.RESTORE
-
-    @property
-    def to_host(self) -> bool:
-        return self.owner in (Owner.PARK, Owner.SAVE_AHEAD)
-
-    def touches(self, reads: frozenset[int], writes: frozenset[int]) -> bool:
-        """Whether a kernel that reads and writes these device pages must wait for it."""
-        written = not self.to_host and not (reads.isdisjoint(self.targets) and writes.isdisjoint(self.targets))
-        return written or (not self.from_host and not writes.isdisjoint(self.sources))
+from parkway.plan.copies import Copy
 
 
 class Event(Protocol):
@@ -147,6 +113,13 @@ class CopyEngine:
             self._open = [each for each in self._open if each not in done]
         return [each.copy for each in done]
 
+    def wait(self) -> None:
+        """Begins everything and sleeps until a copy has landed. One must be open."""
+        assert self._open, "there is no copy to wait for"
+        ends = [self._finish(each) for each in self._open]
+        if not any(end.happened for end in ends):
+            ends[0].wait()
+
     def drain(self) -> list[Copy]:
         """Begins everything, waits for it and returns what had not landed."""
         for end in [self._finish(each) for each in self._open]:
@@ -165,12 +138,12 @@ class CopyEngine:
             return 0
         copy, first = each.copy, each.begun
         lane = self._outward if copy.to_host else self._inward
-        if first == 0 and each.behind is not None:
-            each.behind.hold(lane.queue)
         source = self._host if copy.from_host else self._device
         target = self._host if copy.to_host else self._device
         each.begun = min(first + most, len(copy.sources))
         for at in range(first, each.begun):
+            if at == copy.settled and each.behind is not None:
+                each.behind.hold(lane.queue)
             lane.copy(target.page(copy.targets[at]), source.page(copy.sources[at]))
         if each.begun == len(copy.sources):
             each.end = lane.record()

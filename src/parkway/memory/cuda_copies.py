@@ -1,7 +1,10 @@
 """Copies on an NVIDIA GPU: streams of their own, and pinned host memory where the system grants it."""
 
+import mmap
+import weakref
 from functools import partial
 
+import psutil
 import torch
 
 from parkway.backends.cuda.device import Device, Event
@@ -11,6 +14,9 @@ from parkway.memory.host_pool import HostPool
 
 STEP_BYTES = 256 * 2**20
 """Begun in one step: what the bus carries in about 5 ms, which is a decode step of a model whose pages are large."""
+
+SPARE_BYTES = 2**30
+"""Pinned from the start, and kept: some chats of a thousand tokens. Pinning it when they park would stop everybody."""
 
 
 class CudaLane:
@@ -29,17 +35,19 @@ class CudaLane:
 
 
 class PinnedSlab:
-    """Host memory for pages of a shape and type. Raises MemoryError."""
+    """Host memory for pages of a shape and type, pinned if the system lets it be. Raises MemoryError."""
 
     def __init__(self, page: torch.Tensor, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._memory = _pinned(size_bytes)
         pages = size_bytes // page.nbytes
-        self._pages = self._memory[: pages * page.nbytes].view(page.dtype).view(pages, *page.shape)
+        memory = _host_memory(size_bytes)[: pages * page.nbytes]
+        self._pages = memory.view(page.dtype).view(pages, *page.shape)
+        for each in memory.view(pages, -1):
+            _pin(each, self)
 
     @property
     def pinned(self) -> bool:
-        return self._memory.is_pinned()
+        return self._pages[0].is_pinned()
 
     def page(self, index: int) -> torch.Tensor:
         return self._pages[index]
@@ -54,13 +62,22 @@ def copy_engine(store: CudaPageStore, host: HostPool, device: Device) -> CopyEng
     return CopyEngine(store, host, outward=CudaLane(device), inward=CudaLane(device), step_bytes=STEP_BYTES)
 
 
-def _pinned(size_bytes: int) -> torch.Tensor:
-    """uint8 [size_bytes], pinned if that can be had: a slab that is not is slower, not wrong."""
+def _host_memory(size_bytes: int) -> torch.Tensor:
+    """uint8 [size_bytes] in large pages of the system's, which are there: pinning is short. Raises MemoryError."""
+    if size_bytes > psutil.virtual_memory().available:  # the system would promise it all the same
+        raise MemoryError
     try:
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
-    except RuntimeError:  # no device, or a limit on locked memory
-        pass
-    try:
-        return torch.empty(size_bytes, dtype=torch.uint8)
-    except RuntimeError as error:
+        memory = mmap.mmap(-1, size_bytes)
+    except OSError as error:
         raise MemoryError(str(error)) from error
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8).zero_()
+
+
+def _pin(page: torch.Tensor, slab: PinnedSlab) -> None:
+    """Pins a page as long as its slab lives, if there is a device and no limit on locked memory: what is not pinned is
+    slower, not wrong. A page at a time, because nobody can launch anything meanwhile."""
+    if torch.cuda.is_available():
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        if int(runtime.cudaHostRegister(page.data_ptr(), page.nbytes, 0)) == 0:
+            weakref.finalize(slab, runtime.cudaHostUnregister, page.data_ptr())

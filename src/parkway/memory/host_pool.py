@@ -1,10 +1,12 @@
 """The host's pages, where parked chats wait: their memory comes in slabs, each when one of its pages is first needed.
 
-A slab is pinned if the system lets it be, so that the device copies without the processor. Knows neither the planner,
-which hands the pages out, nor the library that allocates.
+For a GPU a slab is pinned if the system lets it be, so that the device copies without the processor. Knows neither the
+planner, which hands the pages out, nor the library that allocates.
 """
 
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from parkway.errors import NoRoom
@@ -40,42 +42,99 @@ def slab_size(page_bytes: int, most_bytes: int) -> int:
 
 
 class HostPool:
-    """Pages of `page_bytes`, counted from 0, as many as fit into `most_bytes` by whole slabs.
+    """Pages of `page_bytes`, counted from 0, as many as fit into `most_bytes` by slabs of one size and a smaller last.
 
-    `allocate` makes a slab of so many bytes or raises MemoryError.
+    `allocate` makes a slab of so many bytes or raises MemoryError. `size` says of how many bytes a slab is, given those
+    of a page and the most that it may have; 0 where no page fits.
     """
 
-    def __init__(self, most_bytes: int, page_bytes: int, allocate: Callable[[int], Slab]) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        page_bytes: int,
+        allocate: Callable[[int], Slab],
+        size: Callable[[int, int], int] = slab_size,
+    ) -> None:
         self.page_bytes = page_bytes
-        self._slab_bytes = slab_size(page_bytes, most_bytes)
+        self._slab_bytes = size(page_bytes, most_bytes)
         self._slab_pages = self._slab_bytes // page_bytes
-        self.pages = self._slab_pages * (most_bytes // self._slab_bytes) if self._slab_bytes else 0
+        self._alike, rest_bytes = divmod(most_bytes, self._slab_bytes) if self._slab_bytes else (0, 0)
+        self._last_bytes = size(page_bytes, rest_bytes)
+        self.pages = self._alike * self._slab_pages + self._last_bytes // page_bytes
         self._allocate = allocate
         self._slabs: dict[int, Slab] = {}
+        self._used_slabs = 0
+        self._lock = threading.Lock()
+        self._reserving: threading.Thread | None = None
 
     @property
     def held_bytes(self) -> int:
         """What the slabs take of the machine's memory, used or idle."""
-        return sum(slab.size_bytes for slab in self._slabs.values())
+        return sum(slab.size_bytes for slab in list(self._slabs.values()))
 
     @property
     def pinned_bytes(self) -> int:
-        return sum(slab.size_bytes for slab in self._slabs.values() if slab.pinned)
+        return sum(slab.size_bytes for slab in list(self._slabs.values()) if slab.pinned)
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Sees to it that these pages have memory. Raises NoRoom; slabs that were made on the way stay, and count."""
-        for slab in sorted({self._slab_of(number) for number in numbers} - self._slabs.keys()):
+        for slab in sorted({self._slab_of(number) for number in numbers}):
+            self._used_slabs = max(self._used_slabs, slab + 1)
             try:
-                self._slabs[slab] = self._allocate(self._slab_bytes)
+                self._make(slab)
             except MemoryError:
                 raise NoRoom(
-                    f"no memory for parked chats: {self._slab_bytes / 2**20:,.0f} MiB can't be had, "
+                    f"no memory for parked chats: {self._size_of(slab) / 2**20:,.0f} MiB can't be had, "
                     f"{self.held_bytes / 2**20:,.0f} MiB are held"
                 ) from None
+
+    def reserve(self, spare_bytes: int) -> None:
+        """Begins, beside everything else, to make slabs of so many bytes beyond those that have been used.
+
+        Pages are handed out in the order of their numbers, so these are what will be needed next.
+        """
+        if not self._slab_bytes or (self._reserving and self._reserving.is_alive()):
+            return
+        first, last = self._used_slabs, min(self._used_slabs + -(-spare_bytes // self._slab_bytes), self._most_slabs)
+        missing = [slab for slab in range(first, last) if slab not in self._slabs]
+        if missing:
+            self._reserving = threading.Thread(target=self._make_ahead, args=(missing,), name="host pages", daemon=True)
+            self._reserving.start()
+
+    def has(self, numbers: Iterable[int]) -> bool:
+        """Whether these pages have memory already."""
+        return all(self._slab_of(number) in self._slabs for number in numbers)
+
+    def release(self, spare_bytes: int) -> None:
+        """Gives the memory of all pages back but for so many bytes."""
+        if self._reserving:
+            self._reserving.join()
+        kept = -(-spare_bytes // self._slab_bytes) if self._slab_bytes else 0
+        self._slabs = {number: slab for number, slab in self._slabs.items() if number < kept}
+        self._used_slabs = 0
 
     def page(self, number: int) -> Any:
         """The memory of a page that has been prepared."""
         return self._slabs[self._slab_of(number)].page(number % self._slab_pages)
+
+    @property
+    def _most_slabs(self) -> int:
+        return self._alike + bool(self._last_bytes)
+
+    def _size_of(self, slab: int) -> int:
+        return self._slab_bytes if slab < self._alike else self._last_bytes
+
+    def _make(self, slab: int) -> None:
+        """Raises MemoryError."""
+        if slab not in self._slabs:
+            with self._lock:  # whoever makes slabs ahead may be at this one
+                if slab not in self._slabs:
+                    self._slabs[slab] = self._allocate(self._size_of(slab))
+
+    def _make_ahead(self, slabs: Iterable[int]) -> None:
+        with suppress(MemoryError):  # whoever needs it will say so
+            for slab in slabs:
+                self._make(slab)
 
     def _slab_of(self, number: int) -> int:
         assert 0 <= number < self.pages, f"there is no host page {number}"

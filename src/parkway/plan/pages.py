@@ -1,7 +1,7 @@
 """The pool's pages: who may take one and when it can be reused. Knows numbers only, not what a page holds."""
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from parkway.plan.prefix import PrefixIndex
 from parkway.plan.step import PAGE_TOKENS
@@ -44,6 +44,18 @@ class PagePool:
             self._references[page] = 1
         return pages
 
+    def held_once(self, pages: Iterable[int]) -> int:
+        """How many of these pages have one reference only."""
+        return sum([self._references[page] == 1 for page in pages])
+
+    def held(self, pages: Iterable[int]) -> int:
+        """How many of these pages somebody holds, so that one reference more takes no free page."""
+        return sum([bool(self._references[page] or self._pins[page]) for page in pages])
+
+    def left_by(self, references: Mapping[int, int], pages: Iterable[int]) -> int:
+        """How many of these pages nobody would hold but for a copy, were so many references of each dropped."""
+        return sum([self._references[page] == references.get(page, 0) for page in pages])
+
     def find(self, name: bytes) -> int | None:
         """The page of that name, referenced or cached."""
         return self._index.find(name)
@@ -70,7 +82,7 @@ class PagePool:
             if page in self._cached:
                 del self._cached[page]
                 self._index.drop(page)
-                self._free.append(page)
+                self._free_again(page)
 
     def pin(self, pages: Iterable[int]) -> None:
         """Keeps referenced pages for a copy, whatever becomes of their references."""
@@ -107,4 +119,14 @@ class PagePool:
             if page in self._index:
                 self._cached[page] = None
             else:
-                self._free.append(page)
+                self._free_again(page)
+
+    def _free_again(self, page: int) -> None:
+        self._free.append(page)
+
+
+class HostPages(PagePool):
+    """Pages whose memory comes when they are first used: one that is free again is used before one that never was."""
+
+    def _free_again(self, page: int) -> None:
+        self._free.appendleft(page)

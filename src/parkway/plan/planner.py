@@ -1,92 +1,74 @@
-"""Decides what each step computes: who starts, decodes, prefills, gives pages back. Events in, StepPlan out.
+"""Decides what each step computes: who starts, decodes, prefills, is parked, comes back. Events in, StepPlan out.
 
-Chats run in the order in which they started. The first of them is the leader: it is never asked for its pages, so
-every step brings it forward or waits for its last token, and since everybody becomes the leader or ends before,
-everybody ends.
+Chats run in the order in which they came into the pool. When they outgrow it together one of them leaves: its pages are
+copied to the host, or dropped to be computed again. Whoever is parked comes back before anybody new starts.
 
-A step may be planned while others are in flight: their tokens are counted before they are known. A chat that gives its
-pages back may have a chunk in flight that still uses them. They can be handed out at once, because the device runs
-steps in their order: whoever takes them writes in a later step. Only within one step a page has one owner.
+A step may be planned while others are in flight: their tokens are counted before they are known. A chat that leaves may
+have a chunk in flight that still uses its pages. Dropped pages can be handed out at once, because the device runs steps
+in their order: whoever takes them writes in a later step, and copies wait for the steps before them. Only within one
+step a page has one owner.
 """
 
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections import deque
 
-from parkway.plan.pages import PagePool, pages_for
+from parkway.plan.chats import Chats
+from parkway.plan.draft import Draft
+from parkway.plan.limits import Limits, Pace
+from parkway.plan.room import Room
 from parkway.plan.slot import Slot, State
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
-from parkway.request import Request
+from parkway.request import Notice, Preempt, Request, SlotView
 
 IGNORED = "ignored"
 """What `Planner.sampled` says of a chat that had ended before: nobody wants the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the planner has to give. `n_ctx`: most tokens of one chat; one chat alone always fits the pool.
-
-    A step has `batch_tokens` rows, `logit_rows` of them with logits; both suffice for every slot to decode.
-    `chunk_tokens` caps one chat's rows. `give_back_every=N` makes each chat give its pages back every N answer tokens.
-    `ahead`: steps that may be in flight, their results unknown, while the next is planned. `prefix_cache`: whether a
-    chat may share pages that hold the beginning of its tokens.
-    """
-
-    slots: int
-    pages: int
-    n_ctx: int
-    batch_tokens: int
-    logit_rows: int
-    chunk_tokens: int | None = None
-    give_back_every: int = 0
-    ahead: int = 0
-    prefix_cache: bool = True
-
-    def __post_init__(self) -> None:
-        assert self.slots >= 1, "there must be a slot"
-        assert 2 <= self.n_ctx <= self.pages * PAGE_TOKENS, "one chat must fit the pool alone"
-        assert self.batch_tokens >= self.slots, "a step must hold a token of every slot"
-        assert self.logit_rows >= self.slots, "a step must hold the logits of every slot"
-        assert self.chunk_tokens is None or self.chunk_tokens >= 1, "a chunk must hold a token"
-        assert self.give_back_every >= 0, "pages can't be given back every so many tokens"
-        assert self.ahead >= 0, "so many steps can't be in flight"
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A step while it is being put together: what is left of it, and up to which position each chat computes."""
-
-    tokens_left: int
-    rows_left: int
-    ends: dict[Slot, int] = field(default_factory=dict)
-    given_back: list[int] = field(default_factory=list)
-
-
 class Planner:
-    """The chats of one pool. `given_back` counts how often a running chat gave its pages back."""
+    """The chats of one pool."""
 
     def __init__(self, limits: Limits) -> None:
-        self.given_back = 0
         self._limits = limits
-        self._pool = PagePool(limits.pages)
-        self._slots: list[Slot | None] = [None] * limits.slots
-        self._arrived: OrderedDict[int, Slot] = OrderedDict()
-        self._preempted: deque[Slot] = deque()
-        self._running: list[Slot] = []
+        self._chats = Chats(limits.slots)
+        self._room = Room(limits, self._chats)
         self._in_flight: deque[deque[tuple[Chunk, Slot, int]]] = deque()
         """What is left to report of each step, the chat that it is for, wherever that is by now, and its stay."""
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        return len(self._chats.running)
 
     @property
     def waiting(self) -> int:
-        """Requests that have not started and chats that gave their pages back."""
-        return len(self._arrived) + len(self._preempted)
+        """Requests that have not started and chats that are out."""
+        return len(self._chats.arrived) + self.parked
+
+    @property
+    def parked(self) -> int:
+        """Chats that are out: parked, or on the way out or back."""
+        return len(self._chats.out)
+
+    @property
+    def parks(self) -> int:
+        """How often a chat has left the pool."""
+        return self._room.parks
+
+    @property
+    def resumes(self) -> int:
+        """How often one has come back, and has computed again what it lost."""
+        return self._room.resumes
+
+    @property
+    def recomputes(self) -> int:
+        """How often one has lost what it had computed."""
+        return self._room.recomputes
 
     @property
     def pages_used(self) -> int:
-        return self._pool.used
+        return self._room.pool.used
+
+    @property
+    def host_pages_used(self) -> int:
+        return self._room.parking.host.used
 
     @property
     def in_flight(self) -> int:
@@ -94,38 +76,54 @@ class Planner:
         return len(self._in_flight)
 
     @property
+    def copying(self) -> int:
+        """Copies that have not landed."""
+        return self._room.parking.under_way
+
+    @property
     def idle(self) -> bool:
         """Nobody is here and nothing is in flight."""
-        return not self._running and not self.waiting and not self._in_flight
+        return self._chats.nobody and not self._in_flight and not self.copying
 
     def arrive(self, request: Request) -> None:
         """Queues a request. Its prompt has a token at least and leaves room for one more."""
         assert 0 < len(request.prompt) < self._limits.n_ctx, f"request {request.id} was not checked"
-        self._arrived[request.id] = Slot.waiting(request, self._limits.n_ctx)
+        self._chats.arrive(request, self._limits.n_ctx)
 
     def cancel(self, request_id: int) -> bool:
         """Ends a request wherever it is; False if it is not here. A result that still comes for it is ignored."""
-        if self._arrived.pop(request_id, None):
+        if self._chats.arrived.pop(request_id, None):
             return True
-        for slot in self._slots:
-            if slot and slot.request.id == request_id:
-                self._end(slot, State.CANCELLED)
-                return True
-        return False
+        slot = self._chats.find(request_id)
+        if slot:
+            self._room.end(slot, State.CANCELLED)
+        return slot is not None
 
-    def plan(self) -> StepPlan:
-        """The next step, behind `ahead` at most that are in flight. Empty if nobody is here or all wait for those."""
+    def plan(self, pace: Pace) -> StepPlan:
+        """The next step, behind `ahead` at most that are in flight. Without chunks if nobody is here or all wait for
+        those, or for copies."""
         assert self.in_flight <= self._limits.ahead, f"results of {self.in_flight} steps are missing"
-        step = _Draft(self._limits.batch_tokens, self._limits.logit_rows)
-        self._give_back_on_purpose(step)
-        self._start()
+        self._room.arrange(pace)
+        step = Draft(self._limits.batch_tokens, self._limits.logit_rows, self._limits.chunk_tokens)
         self._add_decoders(step)
         self._add_prefills(step)
-        chunks = tuple([slot.advance(end) for slot, end in step.ends.items()])
+        chunks = tuple([self._advance(slot, end) for slot, end in step.ends.items()])
         if chunks:
             stays = [slot.stay for slot in step.ends]
             self._in_flight.append(deque(zip(chunks, step.ends, stays, strict=True)))
-        return StepPlan(chunks, tuple(step.given_back))
+        return StepPlan(chunks, self._room.parking.take_planned())
+
+    def landed(self, copy_id: int, now: float) -> None:
+        """A copy has been done; its pages are pinned no longer. `now` as in Pace."""
+        self._room.landed(copy_id, now)
+
+    def empty_host(self) -> None:
+        """Nobody is here: what the host has kept is forgotten, so that its memory can be given back."""
+        self._room.parking.empty()
+
+    def refused(self, copy_id: int) -> None:
+        """A copy to the host was not begun, for want of memory: whom it was to park is computed again."""
+        self._room.refused(copy_id)
 
     def sampled(self, chunk: Chunk, token_id: int | None) -> str | None:
         """Takes the result of the chunk that was planned first of those in flight; None if it does not sample.
@@ -140,17 +138,39 @@ class Planner:
             self._seal(slot, chunk.end // PAGE_TOKENS)
         if token_id is not None:
             slot.tokens.append(token_id)
-        elif chunk.end < len(slot.tokens):
-            return None
-        reason = slot.finish_reason
+        reason = slot.finish_reason if token_id is not None or chunk.end == len(slot.tokens) else None
         if reason:
-            self._end(slot, State.FINISHED)
+            self._room.end(slot, State.FINISHED)
+        else:
+            self._room.announce(slot)
         return reason
+
+    def take_notices(self) -> list[tuple[int, Notice]]:
+        """What clients are to be told now, each with its request's id. Behind `sampled` it follows that token."""
+        return self._room.notices.take()
+
+    def take_failed(self) -> list[int]:
+        """Requests that were ended since this was last asked: the pool is full, and nobody may be parked."""
+        failed, self._room.failed = self._room.failed, []
+        return failed
+
+    def take_record(self, request_id: int) -> Preempt:
+        """What parks there were of a request that has ended."""
+        return self._room.records.pop(request_id, Preempt())
+
+    @property
+    def states(self) -> list[str]:
+        """Of every slot."""
+        return ["idle" if slot is None else slot.state.value for slot in self._chats.slots]
+
+    def slots(self) -> list[SlotView]:
+        """Every slot as it is now."""
+        return [SlotView(index) if slot is None else slot.view for index, slot in enumerate(self._chats.slots)]
 
     def _seal(self, slot: Slot, pages: int) -> None:
         """Names the chat's first pages: their tokens are accepted, and the steps that wrote them have landed."""
         for page in range(slot.sealed, pages):
-            self._pool.seal(slot.pages[page], slot.name(page))
+            self._room.pool.seal(slot.pages[page], slot.name(page))
         slot.sealed = max(slot.sealed, pages)
 
     def _landed(self, chunk: Chunk) -> tuple[Slot, int]:
@@ -160,124 +180,36 @@ class Planner:
         planned, slot, stay = step.popleft()
         in_turn = planned.request is chunk.request and planned.start == chunk.start
         assert in_turn, f"slot {chunk.slot}: a result comes out of turn"
+        slot.flying -= 1
         if not step:
             self._in_flight.popleft()
         return slot, stay
 
-    def _give_back_on_purpose(self, step: _Draft) -> None:
-        every = self._limits.give_back_every
-        if not every:
-            return
-        for slot in self._running.copy():
-            if slot.state is State.DECODE and not slot.full and slot.answer_tokens % every == 0:
-                pages = slot.pages
-                self._give_back(slot, step)
-                self._pool.forget(pages)  # or it would find them again and compute nothing
-
-    def _start(self) -> None:
-        """Starts who fits behind what the running chats will need: given-back chats first, nobody passes the head.
-
-        The head waits for its own tokens in flight, because those are to be computed again with the rest.
-        """
-        while self._preempted and not self._preempted[0].pending:
-            if not self._enter(self._preempted[0]):
-                return
-            self._preempted.popleft().move(State.REPLAYING)
-        while not self._preempted and self._arrived and None in self._slots:
-            slot = next(iter(self._arrived.values()))
-            if not self._enter(slot):
-                return
-            del self._arrived[slot.request.id]
-            slot.index = self._slots.index(None)
-            self._slots[slot.index] = slot
-
-    def _enter(self, slot: Slot) -> bool:
-        """Lets a chat run, on pages that hold its first tokens if there are some; False if the rest does not fit.
-
-        A running chat will need the pages of its next token, behind those in flight.
-        """
-        found = self._found(slot)
-        self._pool.share(found)  # first, so that they do not count as free
-        needs = sum(pages_for(other.length + 1) - len(other.pages) for other in self._running)
-        if pages_for(slot.length + 1) - len(found) + needs > self._pool.free:
-            self._pool.give(reversed(found))
-            return False
-        slot.enter(found)
-        self._running.append(slot)
-        return True
-
-    def _found(self, slot: Slot) -> tuple[int, ...]:
-        """Pages that hold the chat's first tokens; never its last token, whose logits it needs."""
-        found: list[int] = []
-        if self._limits.prefix_cache and slot.may_share:
-            for page in range((slot.length - 1) // PAGE_TOKENS):
-                number = self._pool.find(slot.name(page))
-                if number is None:
-                    break
-                found.append(number)
-        return tuple(found)
-
-    def _add_decoders(self, step: _Draft) -> None:
-        for slot in self._running.copy():  # those that give back on the way have changed their state
+    def _add_decoders(self, step: Draft) -> None:
+        for slot in self._chats.running.copy():  # those that make room on the way have changed their state
             if slot.state is State.DECODE and not slot.full:
                 self._add(slot, slot.length, step)
 
-    def _add_prefills(self, step: _Draft) -> None:
-        for slot in self._running.copy():
+    def _add_prefills(self, step: Draft) -> None:
+        for slot in self._chats.running.copy():
             if slot.state is State.PREFILL or slot.state is State.REPLAYING:
-                self._add(slot, self._prefill_end(slot, step), step)
+                self._add(slot, step.prefill_end(slot), step)
 
-    def _prefill_end(self, slot: Slot, step: _Draft) -> int:
-        """Up to which position a chat can prefill with the rows that are left, those with logits and all."""
-        most = min(step.tokens_left, self._limits.chunk_tokens or step.tokens_left)
-        end = min(slot.length, slot.computed + most)
-        owed = slot.scoring(end)
-        if len(owed) > step.rows_left:
-            return owed[step.rows_left]
-        return end - 1 if slot.samples(end) and len(owed) == step.rows_left else end
-
-    def _add(self, slot: Slot, end: int, step: _Draft) -> None:
-        if end == slot.computed or not self._take_pages(slot, end, step):
+    def _add(self, slot: Slot, end: int, step: Draft) -> None:
+        """Adds a chat's rows up to `end`; without pages for them it waits for those that are on their way."""
+        if end == slot.computed:
             return
-        step.ends[slot] = end
-        step.tokens_left -= end - slot.computed
-        step.rows_left -= len(slot.scoring(end)) + slot.samples(end)
+        while not self._room.take(slot, end):
+            gone = self._room.give_way()
+            for each in gone:
+                step.remove(each)
+            if not gone or slot in gone:
+                return
+        step.add(slot, end)
 
-    def _take_pages(self, slot: Slot, end: int, step: _Draft) -> bool:
-        """Takes what the chat misses up to `end`. The youngest give their pages back for it, itself included."""
-        missing = pages_for(end) - len(slot.pages)
-        if missing <= 0:
-            return True
-        while (pages := self._pool.take(missing)) is None:
-            youngest = self._running[-1]
-            self._give_back(youngest, step)
-            if youngest is slot:
-                return False
-        slot.pages += pages
-        return True
-
-    def _give_back(self, slot: Slot, step: _Draft) -> None:
-        """The chat leaves the step without its pages and waits to be computed again."""
-        slot.move(State.PREEMPTED)
-        self._leave(slot)
-        slot.computed = 0
-        self._preempted.append(slot)
-        step.ends.pop(slot, None)
-        step.given_back.append(slot.index)
-        self.given_back += 1
-
-    def _leave(self, slot: Slot) -> None:
-        self._running.remove(slot)
-        self._pool.give(reversed(slot.pages))  # of what stays cached, the beginning is to stay longest
-        slot.pages = ()
-
-    def _end(self, slot: Slot, state: State) -> None:
-        if slot.state is State.PREEMPTED:
-            self._preempted.remove(slot)
-        else:
-            self._leave(slot)
-        slot.move(state)
-        self._slots[slot.index] = None
-        if not self._running and not self.waiting:
-            assert not self._pool.used, "somebody left without giving its pages back"
-            self._pool.check()
+    def _advance(self, slot: Slot, end: int) -> Chunk:
+        replaying = slot.state is State.REPLAYING
+        chunk = slot.advance(end)
+        if replaying and slot.state is not State.REPLAYING:
+            self._room.caught_up(slot)
+        return chunk

@@ -5,23 +5,29 @@ from enum import Enum
 
 from parkway.plan.prefix import chain
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk
-from parkway.request import Request
+from parkway.request import Request, SlotView
 
 
 class State(Enum):
     PREFILL = "prefill"
     DECODE = "decode"
-    PREEMPTED = "preempted"  # pages given back, tokens kept; computes nothing
+    PREEMPTING = "preempting"  # its pages are being copied to the host; computes nothing
+    PREEMPTED = "preempted"  # no page on the device; on the host, or nowhere
+    RESTORING = "restoring"  # its pages are being copied back
     REPLAYING = "replaying"  # computes again what it had, without a token for the client
     FINISHED = "finished"
     CANCELLED = "cancelled"
 
 
+_ENDS = frozenset({State.FINISHED, State.CANCELLED})
+
 MOVES: dict[State, frozenset[State]] = {
-    State.PREFILL: frozenset({State.DECODE, State.PREEMPTED, State.FINISHED, State.CANCELLED}),
-    State.DECODE: frozenset({State.PREEMPTED, State.FINISHED, State.CANCELLED}),
-    State.PREEMPTED: frozenset({State.REPLAYING, State.FINISHED, State.CANCELLED}),
-    State.REPLAYING: frozenset({State.DECODE, State.PREEMPTED, State.FINISHED, State.CANCELLED}),
+    State.PREFILL: _ENDS | {State.DECODE, State.PREEMPTING, State.PREEMPTED},
+    State.DECODE: _ENDS | {State.PREEMPTING, State.PREEMPTED},
+    State.PREEMPTING: _ENDS | {State.PREEMPTED},
+    State.PREEMPTED: _ENDS | {State.PREFILL, State.DECODE, State.RESTORING, State.REPLAYING},
+    State.RESTORING: _ENDS | {State.PREFILL, State.DECODE, State.REPLAYING},
+    State.REPLAYING: _ENDS | {State.PREFILL, State.DECODE, State.PREEMPTING, State.PREEMPTED},
     State.FINISHED: frozenset(),
     State.CANCELLED: frozenset(),
 }
@@ -33,10 +39,16 @@ _NOTHING = range(0)
 class Slot:
     """A chat from its start to its end; `index` is its own for that long.
 
-    `tokens` is prompt + answer as far as it is known. `length` counts those that steps in flight sample as well. The KV
-    of the first `computed` is in `pages`, or will be once the step that was planned last has run. The first `scored`
-    rows of the prompt owe no log-probability (any more). The first `sealed` pages are named. `stay` counts how often
-    the chat has come into the pool; `cached` is how many tokens of the prompt it found there the first time.
+    `tokens` is prompt + answer as far as it is known. `length` counts those that steps in flight sample as well; it may
+    become `max_length`, of which `most_rows` are computed. The KV
+    of the first `computed` is in `pages`, or will be once the step that was planned last has run; while the chat is
+    parked, in the host's pages `host`, or nowhere. The first `replayed` were computed before they were dropped. The
+    first `scored` rows of the prompt owe no log-probability (any more). The first `sealed` pages are named, the first
+    `saved` need not be saved ahead. `flying` counts its chunks in flight.
+
+    `stay` counts how often the chat has come into the pool, the last time at `entered`, with `entered_at` tokens
+    computed; `cached` is how many tokens of the prompt it found there the first time. `parks`, `recomputes`, `parked`
+    (when it was, the last time) and `parked_seconds` are its record; `announced`: its client knows that it is out.
     """
 
     index: int
@@ -44,13 +56,25 @@ class Slot:
     tokens: list[int]
     length: int
     max_length: int
+    most_rows: int
     scored: int
     state: State = State.PREFILL
     computed: int = 0
     pages: tuple[int, ...] = ()
+    host: tuple[int, ...] = ()
     sealed: int = 0
+    saved: int = 0
     stay: int = 0
     cached: int = 0
+    flying: int = 0
+    replayed: int = 0
+    entered: float = 0.0
+    entered_at: int = 0
+    parks: int = 0
+    recomputes: int = 0
+    parked: float = 0.0
+    parked_seconds: float = 0.0
+    announced: bool = False
     names: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -59,12 +83,8 @@ class Slot:
         prompt, sampling = request.prompt, request.sampling
         max_length = n_ctx if sampling.max_tokens is None else min(n_ctx, len(prompt) + sampling.max_tokens)
         scored = len(prompt) - 1 if sampling.prompt_logprobs is None else 0
-        return cls(-1, request, list(prompt), len(prompt), max_length, scored)
-
-    @property
-    def pending(self) -> int:
-        """Tokens that are not known yet: chunks in flight sample them."""
-        return self.length - len(self.tokens)
+        most_rows = max(max_length - 1, len(prompt))
+        return cls(-1, request, list(prompt), len(prompt), max_length, most_rows, scored)
 
     @property
     def answer_tokens(self) -> int:
@@ -72,12 +92,19 @@ class Slot:
 
     @property
     def full(self) -> bool:
-        """Whether nothing can follow, whatever the pending tokens turn out to be."""
-        return self.length == self.max_length
+        """Whether nothing can follow, whatever the tokens in flight turn out to be, and no token is left to compute."""
+        return self.length == self.max_length and (self.answer_tokens > 0 or self.computed == self.length)
 
     @property
     def ended(self) -> bool:
-        return self.state is State.FINISHED or self.state is State.CANCELLED
+        return self.state in _ENDS
+
+    @property
+    def returns_to(self) -> State:
+        """The state of the chat when it computes on from where it is."""
+        if self.computed < self.replayed:
+            return State.REPLAYING
+        return State.DECODE if self.answer_tokens and self.computed >= self.length - 1 else State.PREFILL
 
     @property
     def finish_reason(self) -> str | None:
@@ -92,6 +119,20 @@ class Slot:
         """Whether pages that others have computed do: not while log-probabilities of the prompt are owed."""
         return self.request.sampling.cache_prompt and self.scored >= len(self.request.prompt) - 1
 
+    @property
+    def view(self) -> SlotView:
+        return SlotView(
+            id=self.index,
+            request_id=self.request.id,
+            state=self.state.value,
+            prompt_tokens=len(self.request.prompt),
+            tokens=len(self.tokens),
+            computed=self.computed,
+            pages=len(self.pages),
+            parks=self.parks,
+            recomputes=self.recomputes,
+        )
+
     def name(self, page: int) -> bytes:
         """The name of the chat's page of that number, whose tokens are known."""
         names = self.names
@@ -100,12 +141,23 @@ class Slot:
             names.append(chain(names[-1] if names else b"", self.tokens[start : start + PAGE_TOKENS]))
         return names[page]
 
-    def enter(self, pages: tuple[int, ...]) -> None:
-        """Comes into the pool, where these pages hold its first tokens."""
-        if not self.stay:
-            self.cached = len(pages) * PAGE_TOKENS
-        self.stay += 1
+    def enter(self, pages: tuple[int, ...], now: float) -> None:
+        """Comes into the pool to compute what is behind these pages, which hold its first tokens."""
         self.pages, self.sealed, self.computed = pages, len(pages), len(pages) * PAGE_TOKENS
+        if not self.stay:
+            self.cached = self.computed
+        self.begin_stay(now)
+
+    def begin_stay(self, now: float) -> None:
+        self.stay += 1
+        self.saved = 0
+        self.entered, self.entered_at = now, self.computed
+
+    def drop(self) -> None:
+        """What it has computed is gone; its tokens stay."""
+        self.recomputes += self.computed > 0 and not self.replayed  # it may still be at it
+        self.replayed = max(self.replayed, self.computed)
+        self.computed = self.sealed = 0
 
     def move(self, state: State) -> None:
         assert state in MOVES[self.state], f"slot {self.index}: {self.state} can't become {state}"
@@ -129,10 +181,13 @@ class Slot:
             tokens += (PENDING,)
         chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows, self.cached)
         self.computed = end
+        self.flying += 1
         if owed:
             self.scored = owed.stop
         if samples:
             self.length += 1
             if self.state is not State.DECODE:
                 self.move(State.DECODE)
+        elif self.state is State.REPLAYING and end >= self.replayed:
+            self.move(State.PREFILL)
         return chunk

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from parkway.plan.copies import Copy
 from parkway.request import Request
 
 PAGE_TOKENS = 64
@@ -38,5 +39,5 @@ class StepPlan(msgspec.Struct, frozen=True):
     """One step: chunks in the order in which their rows are batched. Empty means that there is nothing to compute."""
 
     chunks: tuple[Chunk, ...] = ()
-    given_back: tuple[int, ...] = ()
-    """Slots whose pages were taken away for this step; they are computed again later."""
+    copies: tuple[Copy, ...] = ()
+    """Begun behind the steps that have been launched. Their pages are pinned until `Planner.landed` is told of them."""

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
+from parkway.memory.copies import Copies
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import TokenLogprob
 
@@ -28,6 +29,9 @@ class Runner(Protocol):
     def pool_bytes(self) -> int: ...
 
     @property
+    def page_bytes(self) -> int: ...
+
+    @property
     def batch_tokens(self) -> int:
         """Most rows of one step."""
 
@@ -52,3 +56,9 @@ class Runner(Protocol):
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         """Waits for the oldest step in flight; returns what it found out, in its plan's order."""
+
+    def copies(self, most_bytes: int, *, beside: bool) -> Copies:
+        """Copies between the pool and host pages that take at most so many bytes.
+
+        `beside`: while steps run; otherwise each has landed when `submit` returns.
+        """

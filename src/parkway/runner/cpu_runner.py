@@ -6,6 +6,8 @@ import numpy as np
 
 from parkway.backends.cpu.library import Batch, Sample
 from parkway.backends.cpu.program import Program
+from parkway.memory import cpu_copies
+from parkway.memory.host_copies import HostCopies
 from parkway.memory.page_store import PageStore
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
@@ -23,6 +25,7 @@ class CpuRunner:
         self.program = program
         self.pages = store.pages
         self.pool_bytes = store.bytes
+        self.page_bytes = store.page_bytes
         self.batch_tokens = max_rows
         self.logit_rows = logit_rows
         self._store = store
@@ -57,6 +60,11 @@ class CpuRunner:
     def land(self) -> list[tuple[Chunk, Sampled]]:
         landed, self._results = self._results, []
         return landed
+
+    def copies(self, most_bytes: int, *, beside: bool) -> HostCopies:
+        """Copies that need not be told of steps: one that has been launched is over."""
+        host = cpu_copies.host_pool(self._store, most_bytes)
+        return HostCopies(cpu_copies.copy_engine(self._store, host), host, beside=beside)
 
     def _place(self, chunk: Chunk, row: int) -> int:
         rows, table = len(chunk.tokens), chunk.slot * self.pages

@@ -107,7 +107,7 @@ class CudaModel:
             self.family, self._operations(pool, settings), pool, sizes, device, graphs=settings.cuda_graphs == "on"
         )
         exact = settings.numerics == "exact"
-        return CudaRunner(steps, device, pool_bytes=store.bytes, exact=exact, bit_check=str(self.verdict))
+        return CudaRunner(steps, store, device, exact=exact, bit_check=str(self.verdict))
 
     def _operations(self, pool: Pool, settings: EngineSettings) -> CudaOps:
         group, head_dim = pool.heads // pool.kv.kv_heads, pool.kv.head_dim

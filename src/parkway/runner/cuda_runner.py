@@ -14,6 +14,10 @@ import torch
 from parkway.backends.cuda.attention_work import Chunks
 from parkway.backends.cuda.device import Device, Event
 from parkway.backends.cuda.sample import ORDER, RESULT
+from parkway.memory import cuda_copies
+from parkway.memory.copy_engine import CopyEngine
+from parkway.memory.cuda_page_store import CudaPageStore
+from parkway.memory.host_copies import HostCopies
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
 from parkway.runner import GREEDY_BELOW, Sampled
@@ -34,14 +38,16 @@ class CudaRunner:
 
     ahead = AHEAD
 
-    def __init__(self, steps: Steps, device: Device, *, pool_bytes: int, exact: bool, bit_check: str) -> None:
+    def __init__(self, steps: Steps, store: CudaPageStore, device: Device, *, exact: bool, bit_check: str) -> None:
         self.exact = exact
         self.bit_check = bit_check
         self.pages = steps.sizes.pages
-        self.pool_bytes = pool_bytes
+        self.pool_bytes = store.bytes
+        self.page_bytes = store.page_bytes
         self.batch_tokens = steps.sizes.rows
         self.logit_rows = steps.sizes.logit_rows
         self._steps = steps
+        self._store = store
         self._flying: deque[_Flying] = deque()
         self._requests: list[Request | None] = [None] * steps.sizes.slots
         self._orders = np.zeros(steps.sizes.slots, ORDER)
@@ -51,6 +57,7 @@ class CudaRunner:
         self._device = device
         self._reader = device.stream()
         self._last_read: Event | None = None
+        self._copy_engine: CopyEngine | None = None
 
     def launch(self, plan: StepPlan) -> None:
         """Queues a step on the device and returns."""
@@ -67,7 +74,10 @@ class CudaRunner:
             if self._last_read is not None:  # until then the results of the step before are still needed
                 self._last_read.hold(main)
             step.run()
-            device.record(main).hold(self._reader)
+            end = device.record(main)
+            end.hold(self._reader)
+        if self._copy_engine is not None:
+            self._copy_engine.after(end)
         with device.on(self._reader):
             buffers.results[:asked].copy_(self._steps.results[:asked], non_blocking=True)
             read = self._last_read = device.record(self._reader)
@@ -91,6 +101,14 @@ class CudaRunner:
                 at += 1
             landed.append((chunk, Sampled(token, logprob, scored)))
         return landed
+
+    def copies(self, most_bytes: int, *, beside: bool) -> HostCopies:
+        """Copies that wait on the device for what has been launched; until this is called again, for one engine."""
+        host = cuda_copies.host_pool(self._store, most_bytes)
+        self._copy_engine = cuda_copies.copy_engine(self._store, host, self._device)
+        self._copy_engine.after(self._device.record(self._steps.stream))
+        host.reserve(cuda_copies.SPARE_BYTES)
+        return HostCopies(self._copy_engine, host, beside=beside, spare_bytes=cuda_copies.SPARE_BYTES)
 
     def _set_tables(self, plan: StepPlan, buffers: "_Buffers") -> None:
         """Sends the page tables that have changed."""

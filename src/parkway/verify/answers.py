@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from parkway.request import Output, TokenLogprob
+from parkway.request import Notice, Output, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,29 @@ class Step:
 
 @dataclass(slots=True)
 class Answer:
-    """What came of one chat so far: prompt tokens that were scored, answer tokens, and at last why it ended."""
+    """What came of one chat so far: prompt tokens that were scored, answer tokens, and at last why it ended.
+
+    Not compared: how often it was parked, and how often of that before its first token.
+    """
 
     scored: list[Step] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     ending: str | None = None
+    parks: int = 0
+    prompt_parks: int = 0
 
     def take(self, output: Output) -> None:
+        if output.notice:
+            self._note(output.notice)
+            return
         self.scored += [Step.of(logprob.token_id, logprob) for logprob in output.prompt_logprobs]
         self.steps += [Step.of(*pair) for pair in zip(output.token_ids, output.logprobs, strict=True)]
         self.ending = output.error or output.finish_reason
+
+    def _note(self, notice: Notice) -> None:
+        if notice.state == "preempted":
+            self.parks += 1
+            self.prompt_parks += not self.steps
 
     @property
     def compared_steps(self) -> int:

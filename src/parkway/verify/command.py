@@ -12,18 +12,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from parkway.config import EngineSettings
 from parkway.runner.load import Model, chosen_device, load_model
 from parkway.verify import report
+from parkway.verify.cast import SIZES, Cast, Mode
 from parkway.verify.configurations import AXES, Device, covering, sample
 from parkway.verify.engines import engines_on
-from parkway.verify.traffic import SIZES, Cast, Mode
+from parkway.verify.traffic import occasions
 from parkway.verify.trial import Trial, answers_alone, attempt
 
 T = TypeVar("T")
 
 
 def run(path: Path, mode: Mode, seed: int, settings: EngineSettings | None = None) -> int:
-    """Compares every chat of every configuration with its answer alone; 1 if one bit differs. Raises StartError.
+    """Compares every chat of every configuration with its answer alone; 1 if one bit differs, or if a configuration has
+    not tried what its name says. Raises StartError.
 
-    `settings` say which device and kernels; slots, pages, chunks and the prefix cache are the configurations'.
+    `settings` say which device and kernels; slots, pages, chunks, parks and the prefix cache are the configurations'.
     """
     began = time.perf_counter()
     settings = settings or EngineSettings()
@@ -34,18 +36,18 @@ def run(path: Path, mode: Mode, seed: int, settings: EngineSettings | None = Non
     seconds = time.perf_counter() - began
     told = report.summary(trials, device=device, mode=mode, seed=seed, seconds=seconds, fingerprint=model.fingerprint)
     Console(width=max(Console().width, report.WIDTH)).print(report.tables(trials, axes))
-    print(*report.differences(trials, axes), report.line(told), sep="\n")
-    return 1 if told.differing else 0
+    print(*report.differences(trials, axes), *report.missed(trials, axes), report.line(told), sep="\n")
+    return 1 if told.differing or told.missed else 0
 
 
 def _trials(model: Model, cast: Cast, device: Device, settings: EngineSettings) -> list[Trial]:
     axes = AXES[device]
-    occasions = cast.occasions([*covering(axes, cast.seed), *sample(axes, cast.seed, cast.size.sample)])
-    engines = engines_on(device, model, settings, cast.chats, occasions)
+    tried = occasions(cast, [*covering(axes, cast.seed), *sample(axes, cast.seed, cast.size.sample)])
+    engines = engines_on(device, model, settings, cast.chats, tried)
     with _progress() as progress:
         alone = dict(_shown(progress, "alone", answers_alone(engines, cast.chats), len(cast.chats)))
-        attempts = (attempt(engines, occasion, alone) for occasion in occasions)
-        return list(_shown(progress, "together", attempts, len(occasions)))
+        attempts = (attempt(engines, occasion, alone) for occasion in tried)
+        return list(_shown(progress, "together", attempts, len(tried)))
 
 
 def _progress() -> Progress:

@@ -1,29 +1,31 @@
 """Engines to try chats in: on the CPU each has a runner of its own, on a GPU they share two. Knows no answer."""
 
 import random
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from msgspec import structs
-
 from parkway.config import EngineSettings, Switch
-from parkway.engine.build import engine_on, make_engine
+from parkway.engine.build import engine_on
 from parkway.engine.engine import Engine
-from parkway.plan.planner import Limits
-from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
-from parkway.runner import Runner, Sampled
+from parkway.memory.copies import Copies
+from parkway.plan.limits import FOREVER, Knobs, Limits
+from parkway.plan.step import PAGE_TOKENS
+from parkway.runner import Runner
 from parkway.runner.load import Model
+from parkway.verify.cast import Chat
 from parkway.verify.configurations import Device
-from parkway.verify.traffic import Chat, Occasion
+from parkway.verify.stand_ins import Elsewhere, Timeless
+from parkway.verify.traffic import Occasion
+
+MIB = 2**20
 
 
 class Engines(Protocol):
     """Makes engines one after the other; each is used up before the next is asked for."""
 
     def alone(self, pages: int) -> Engine:
-        """A plain engine: one slot, prompts in one chunk, pages never given back or shared, one thread or no graphs."""
+        """A plain engine: one slot, prompts in one chunk, nobody parked, no page shared, one thread or no graphs."""
 
     def together(self, occasion: Occasion) -> Engine:
         """One as its configuration says."""
@@ -51,7 +53,7 @@ class OwnRunners:
     def alone(self, pages: int) -> Engine:
         rows = pages * PAGE_TOKENS
         settings = replace(self._settings, ctx_size=rows, batch_size=rows, parallel=1, threads=1)
-        return make_engine(self._model, settings, prefix_cache=False)
+        return _alone(self._model, self._model.runner(settings), pages)
 
     def together(self, occasion: Occasion) -> Engine:
         configuration = occasion.configuration
@@ -62,13 +64,7 @@ class OwnRunners:
             batch_size=occasion.step_rows,
             threads=configuration.threads,
         )
-        return make_engine(
-            self._model,
-            settings,
-            chunk_tokens=configuration.chunk,
-            give_back_every=occasion.give_back_every,
-            prefix_cache=configuration.prefix != "cold",
-        )
+        return _together(self._model, self._model.runner(settings), occasion)
 
 
 class SharedRunners:
@@ -84,65 +80,53 @@ class SharedRunners:
         self._random = random.Random("pages")
 
     def alone(self, pages: int) -> Engine:
-        limits = self._limits(self._runner("off"), slots=1, pages=pages, rows=pages * PAGE_TOKENS)
-        return engine_on(self._model, self._runner("off"), replace(limits, prefix_cache=False))
+        return _alone(self._model, self._runner("off"), pages)
 
     def together(self, occasion: Occasion) -> Engine:
-        configuration = occasion.configuration
-        runner = self._runner(configuration.graphs)
-        limits = replace(
-            self._limits(runner, slots=configuration.slots, pages=occasion.pages, rows=occasion.step_rows),
-            chunk_tokens=configuration.chunk,
-            give_back_every=occasion.give_back_every,
-            prefix_cache=configuration.prefix != "cold",
-        )
+        runner = self._runner(occasion.configuration.graphs)
         pages = self._random.sample(range(runner.pages), occasion.pages)
-        return engine_on(self._model, Elsewhere(runner, pages), limits)
+        return _together(self._model, Elsewhere(runner, pages), occasion)
 
     def _runner(self, graphs: Switch) -> Runner:
         if graphs not in self._runners:
             self._runners[graphs] = self._model.runner(replace(self._settings, cuda_graphs=graphs))
         return self._runners[graphs]
 
-    def _limits(self, runner: Runner, *, slots: int, pages: int, rows: int) -> Limits:
-        return Limits(
-            slots=slots,
-            pages=pages,
-            n_ctx=pages * PAGE_TOKENS,
-            batch_tokens=min(runner.batch_tokens, rows),
-            logit_rows=runner.logit_rows,
-            ahead=runner.ahead,
-        )
+
+def _alone(model: Model, runner: Runner, pages: int) -> Engine:
+    limits = _limits(runner, slots=1, pages=pages, rows=pages * PAGE_TOKENS)
+    return engine_on(model, runner, replace(limits, prefix_cache=False, parks=False), runner.copies(0, beside=False))
 
 
-class Elsewhere:
-    """A `Runner` whose page p lies at `pages[p]` of another's: where a page lies is part of the traffic too."""
+def _together(model: Model, runner: Runner, occasion: Occasion) -> Engine:
+    configuration = occasion.configuration
+    copies = Timeless(_copies(runner, occasion))
+    slots, scored_rows = configuration.slots, occasion.scored_rows
+    limits = replace(
+        _limits(runner, slots=slots, pages=occasion.pages, rows=occasion.step_rows),
+        logit_rows=min(runner.logit_rows, slots + scored_rows) if scored_rows else runner.logit_rows,
+        chunk_tokens=configuration.chunk,
+        prefix_cache=configuration.prefix != "cold",
+        host_pages=min(copies.pages, occasion.host_pages),
+        # A chat that is computed again gets only a little further in each turn: turns would take too long.
+        quantum=1.0 if configuration.kept == "copied" else FOREVER,
+        knobs=Knobs(park_every=configuration.park_every, forget=True),
+    )
+    return Engine(runner, limits, engine_on(model, runner, limits, copies).facts, copies, copies.clock)
 
-    def __init__(self, runner: Runner, pages: Sequence[int]) -> None:
-        self.pages = len(pages)
-        self.pool_bytes = runner.pool_bytes
-        self.batch_tokens = runner.batch_tokens
-        self.logit_rows = runner.logit_rows
-        self.exact = runner.exact
-        self.bit_check = runner.bit_check
-        self.ahead = runner.ahead
-        self._runner = runner
-        self._places = pages
-        self._planned: deque[tuple[Chunk, ...]] = deque()
-        self._tables: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
-    def launch(self, plan: StepPlan) -> None:
-        self._planned.append(plan.chunks)
-        self._runner.launch(structs.replace(plan, chunks=tuple(map(self._moved, plan.chunks))))
+def _copies(runner: Runner, occasion: Occasion) -> Copies:
+    # Host pages come in slabs, at the end of which some memory may be lost; what is not used is never taken.
+    most = {"copied": 2 * occasion.host_pages * runner.page_bytes, "1 MiB": MIB}
+    return runner.copies(most.get(occasion.configuration.kept, 0), beside=occasion.configuration.copying == "async")
 
-    def land(self) -> list[tuple[Chunk, Sampled]]:
-        found = (sampled for _, sampled in self._runner.land())
-        return list(zip(self._planned.popleft(), found, strict=True))
 
-    def _moved(self, chunk: Chunk) -> Chunk:
-        """The same chunk elsewhere. A table that has not changed stays the same object, by which a runner knows it."""
-        given, moved = self._tables.get(chunk.slot, ((), ()))
-        if given is not chunk.pages:
-            moved = tuple(self._places[page] for page in chunk.pages)
-            self._tables[chunk.slot] = chunk.pages, moved
-        return structs.replace(chunk, pages=moved)
+def _limits(runner: Runner, *, slots: int, pages: int, rows: int) -> Limits:
+    return Limits(
+        slots=slots,
+        pages=pages,
+        n_ctx=pages * PAGE_TOKENS,
+        batch_tokens=min(runner.batch_tokens, rows),
+        logit_rows=runner.logit_rows,
+        ahead=runner.ahead,
+    )

@@ -37,13 +37,8 @@ class QuantConfig(NamedTuple):
 
 _FEW = (QuantConfig(2, 2, 3), QuantConfig(2, 1, 2), QuantConfig(1, 1, 3), QuantConfig(2, 4, 3))
 _FEW_BULK = (
-    *(QuantConfig(2, group, depth, window=16) for group, depth in ((2, 3), (1, 4), (2, 4), (3, 3), (4, 3), (6, 4))),
-    *(QuantConfig(2, group, depth, window=16) for group, depth in ((3, 2), (12, 2), (12, 3))),
-    *(QuantConfig(1, group, depth, window=16) for group, depth in ((2, 4), (4, 3), (6, 3), (12, 3))),
-    QuantConfig(2, 2, 3, window=4),
-    QuantConfig(2, 2, 4, window=3),
+    *(QuantConfig(2, group, depth, window=16) for group, depth in ((3, 2), (12, 2), (12, 3), (3, 3), (6, 4))),
     QuantConfig(2, 12, 2, window=4),
-    QuantConfig(1, 4, 4, window=3),
     *_FEW[:2],
 )
 """Of Hopper GPUs, which have bulk copies."""

@@ -1,0 +1,41 @@
+"""Who comes back first, in simulated time: prints and records longest wait and makespan, head of line over pass.
+
+Both are means over the seeds, in the study's scene. The order alone is compared: the smallest chat is parked, and
+nobody for having stayed too long.
+"""
+
+import argparse
+from pathlib import Path
+
+from benchmarks import records
+from benchmarks.records import RESULTS
+from simulate.study import SCENE, SEEDS, STUDY, study
+
+COMMAND = "python -m benchmarks.resume_order"
+REACH = {
+    "simulator: longest single wait, head over pass": 0.43,
+    "simulator: makespan, head over pass": 1.02,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS / "cpu.json", metavar="FILE", help="where records go")
+    arguments = parser.parse_args()
+    passed, head = study(SCENE, STUDY, SEEDS)
+    ratios = (head.longest_wait / passed.longest_wait, head.seconds / passed.seconds)
+    for (figure, reach), ratio in zip(REACH.items(), ratios, strict=True):
+        print(f"{figure}: {ratio:.3f} (reach: {reach})")
+        records.write(
+            arguments.results,
+            figure=figure,
+            value=round(ratio, 3),
+            unit="times",
+            better="lower",
+            reach=reach,
+            command=COMMAND,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Carries out the planner's copies and tells what came of them: landed, refused, how long they took."""
+
+import logging
+from collections.abc import Iterable
+
+from parkway.engine.tallies import Pacer, Tally
+from parkway.errors import NoRoom
+from parkway.memory.copies import Copies
+from parkway.plan.copies import Copy, Owner
+from parkway.plan.planner import Planner
+from parkway.request import Notice
+
+logger = logging.getLogger(__name__)
+
+
+class Parks:
+    """Between a planner and the copies of its pages."""
+
+    def __init__(self, planner: Planner, copies: Copies, pacer: Pacer) -> None:
+        self.park, self.restore, self.wait = Tally(), Tally(), Tally()
+        self._planner = planner
+        self._copies = copies
+        self._pacer = pacer
+        self._begun: dict[int, float] = {}
+
+    @property
+    def parked_bytes(self) -> int:
+        return self._planner.host_pages_used * self._copies.page_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        return self._copies.held_bytes
+
+    def begin(self, copies: Iterable[Copy], now: float) -> None:
+        """Submits what was planned. A park that the host has no memory for becomes a park without a copy."""
+        for copy in copies:
+            try:
+                self._copies.submit(copy)
+            except NoRoom as error:
+                if copy.owner is Owner.PARK:
+                    logger.warning("a park was refused, so the chat is computed again: %s", error)
+                self._planner.refused(copy.id)
+            else:
+                self._begun[copy.id] = now
+                logger.info("%s issued: %d pages", copy.owner.value, len(copy.sources))
+
+    def advance(self) -> None:
+        """Lets copies begin what one step may begin."""
+        if self._begun:
+            self._copies.advance()
+
+    def settle(self, now: float) -> bool:
+        """Tells the planner of the copies that have landed. False if none has."""
+        landed = self._copies.landed() if self._begun else []
+        for copy in landed:
+            self._landed(copy, now)
+        return bool(landed)
+
+    def sleep(self) -> None:
+        """Until a copy has landed. Nobody else has anything to do."""
+        self._copies.wait()
+
+    def reserve(self) -> None:
+        """Parks are near."""
+        self._copies.reserve()
+
+    def release(self) -> bool:
+        """Gives the host's memory back, once nobody is here. False if there was none."""
+        before = self._copies.held_bytes
+        if before:
+            self._planner.empty_host()
+            self._copies.release()
+        return self._copies.held_bytes < before
+
+    def drain(self) -> None:
+        """Until all copies have landed. Nobody hears of them."""
+        self._copies.drain()
+
+    def told(self, request_id: int, notice: Notice) -> None:
+        """A client was told."""
+        if notice.state == "resumed":
+            self.wait.add(notice.waited_ms / 1000)
+            logger.info("request %d resumed after %d ms", request_id, notice.waited_ms)
+        elif notice.state == "preempted":
+            logger.info("request %d preempted: %d pages are used, %d chats wait", request_id, *self._crowd)
+
+    @property
+    def _crowd(self) -> tuple[int, int]:
+        return self._planner.pages_used, self._planner.waiting
+
+    def _landed(self, copy: Copy, now: float) -> None:
+        seconds = now - self._begun.pop(copy.id)
+        self._planner.landed(copy.id, now)
+        logger.info("%s completed after %.1f ms: %d pages", copy.owner.value, 1000 * seconds, len(copy.sources))
+        if copy.owner is Owner.SAVE_AHEAD:
+            return
+        (self.park if copy.to_host else self.restore).add(seconds)
+        self._pacer.copied(seconds, len(copy.sources), to_host=copy.to_host)

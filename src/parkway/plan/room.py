@@ -1,0 +1,285 @@
+"""Who has room in the pool: who leaves it, who comes back, who starts. Moves chats and pages; plans no rows."""
+
+from dataclasses import replace
+
+from parkway.plan.budget import RUNWAY, demand, reach
+from parkway.plan.chats import Chats
+from parkway.plan.limits import Limits, Pace
+from parkway.plan.notices import Notices
+from parkway.plan.pages import PagePool, pages_for
+from parkway.plan.parking import Parking
+from parkway.plan.sharing import Sharing
+from parkway.plan.slot import Slot, State
+from parkway.plan.victims import comes_behind, in_turn, return_order, victim
+from parkway.request import Preempt
+
+TIGHT = 0.25
+"""Share of the pool that is left when pages are saved ahead."""
+
+
+class Room:
+    """The pool, shared out. `parks`, `resumes` and `recomputes` count departures, returns, and parks without a copy."""
+
+    def __init__(self, limits: Limits, chats: Chats) -> None:
+        self.pool = PagePool(limits.pages)
+        self.parking = Parking(self.pool, limits.host_pages, named=limits.prefix_cache, forget=limits.knobs.forget)
+        self._sharing = Sharing(self.pool, named=limits.prefix_cache)
+        self.notices = Notices()
+        self.pace = Pace()
+        self.parks = self.resumes = self.recomputes = 0
+        self.failed: list[int] = []
+        """Requests that were ended because the pool is full, by a planner that may not park."""
+        self.records: dict[int, Preempt] = {}
+        """Of requests that have ended; whoever tells their end takes it."""
+        self._limits = limits
+        self._chats = chats
+        self._tight = False
+        self._next: Slot | None = None
+        """Who will be parked first."""
+
+    def arrange(self, pace: Pace) -> None:
+        """Everything about room that precedes a step."""
+        self.pace = pace
+        if self._limits.parks:
+            self._park_on_purpose()
+            self._make_room()
+            self._take_turns()
+        self._bring_back()
+        self._start()
+        self._save_ahead()
+
+    def landed(self, copy_id: int, now: float) -> None:
+        """The copy has been done."""
+        self.pace = replace(self.pace, now=now)
+        slot = self.parking.landed(copy_id)
+        if slot and slot.state is not State.PREEMPTED:
+            self._returned(slot)
+
+    def refused(self, copy_id: int) -> None:
+        """The copy could not be begun, because the host has no memory for it."""
+        slot = self.parking.refused(copy_id)
+        if slot:
+            self._dropped(slot)
+
+    def take(self, slot: Slot, end: int) -> bool:
+        """Takes what the chat misses up to position `end`, which may have to wait for pages that are on their way."""
+        missing = pages_for(end) - len(slot.pages)
+        if missing <= 0:
+            return True
+        pages = self.pool.take(missing)
+        if pages is None:
+            return False
+        slot.pages += pages
+        return True
+
+    def give_way(self) -> list[Slot]:
+        """The last resort: who drops pages so that others get some. Nobody while pages are on their way."""
+        if not self._limits.parks:
+            return self._fail()
+        if self.parking.under_way:
+            return []
+        chosen = self._victim(missing=1, tokens=0)
+        if chosen is None:
+            return []
+        self._leave(chosen)
+        self._drop(chosen)
+        self.announce(chosen)
+        return [chosen]
+
+    def announce(self, slot: Slot) -> None:
+        """Tells that a chat is out as soon as its last token has been told."""
+        if not slot.announced and not slot.flying and slot.state in (State.PREEMPTING, State.PREEMPTED):
+            order = return_order(self._chats.out, self._limits, self.pace.now)
+            self.notices.left(slot, ahead=order.index(slot))
+
+    def caught_up(self, slot: Slot) -> None:
+        """A chat that was dropped has computed again what it had."""
+        self.resumes += 1
+        slot.entered_at = slot.computed  # its turn is counted in new tokens
+        self.notices.returned(slot, self.pace.now)
+
+    def end(self, slot: Slot, state: State) -> None:
+        """The chat goes, whatever its state; copies under way keep their pages until they land."""
+        self.parking.give_up(slot)
+        self._chats.end(slot)
+        slot.move(state)
+        parked = slot.parked_seconds + (self.pace.now - slot.parked if slot.announced else 0.0)
+        self.records[slot.request.id] = Preempt(slot.parks, slot.recomputes, round(1000 * parked))
+        if self._chats.nobody and not self.parking.under_way:
+            assert not self.pool.used, "somebody left without giving pages back"
+            assert not self.parking.host.used, "somebody left without giving the host's pages back"
+            self.pool.check()
+            self.parking.host.check()
+
+    def _park_on_purpose(self) -> None:
+        every = self._limits.knobs.park_every
+        if every:
+            for slot in self._chats.running.copy():
+                due = slot.answer_tokens >= (slot.parks + 1) * every
+                if due and slot.state is State.DECODE and not slot.full and slot is not self._exempt:
+                    self._park(slot)
+
+    def _make_room(self) -> None:
+        """Parks before the step that would not fit; while pages are on their way, only for what they do not cover."""
+        if not self._limits.knobs.look_ahead:
+            return
+        tokens = self.pace.look_ahead
+        while (missing := demand(self._chats.resident, tokens) - self.pool.free - self.parking.coming) > 0:
+            chosen = self._victim(missing=missing, tokens=tokens)
+            if chosen is None:
+                break
+            self._park(chosen)
+        self._tight = missing > -TIGHT * self._limits.pages
+
+    def _take_turns(self) -> None:
+        """Once the first of the parked has waited for a quantum, who has stayed for one makes room for it."""
+        head = self._first(self._chats.parked)
+        limits, pace = self._limits, self.pace
+        if head is None or self.parking.coming or pace.now - head.parked < limits.quantum:
+            return
+        missing = self._needs(head) - self.pool.free
+        others = [slot for slot in self._chats.running if comes_behind(slot, head, limits, pace.now)]
+        quantum, tokens = max(limits.quantum, 4 * pace.switch), max(pace.look_ahead, RUNWAY)
+        chosen = in_turn(others, self.pool, pace, quantum, exempt=self._exempt, missing=missing, tokens=tokens)
+        if missing > 0 and chosen:
+            self._park(chosen)
+
+    def _bring_back(self) -> None:
+        """Parked chats in their order, as long as there is room; in "pass" one that fits passes one that does not."""
+        parked = self._chats.parked
+        if parked:
+            for slot in return_order(parked, self._limits, self.pace.now):
+                if not self._return(slot) and self._limits.resume == "head":
+                    return
+
+    def _start(self) -> None:
+        """Starts who fits behind what the others will need, the first of the parked among them."""
+        chats = self._chats
+        while chats.arrived and None in chats.slots:
+            slot = next(iter(chats.arrived.values()))
+            if self._sharing.sibling_computes(slot, chats.running):
+                return
+            head = self._first(chats.leaving + chats.parked)
+            if not self._enter(slot, behind=reach(head, RUNWAY) if head else 0):
+                return
+            chats.start(slot)
+
+    def _return(self, slot: Slot) -> bool:
+        """Lets a parked chat come back if there is room for it and what the others will need meanwhile."""
+        if not slot.host:
+            if not self._enter(slot, behind=0):
+                return False
+            self._chats.come_back(slot)
+            slot.move(slot.returns_to)
+            if slot.state is not State.REPLAYING:
+                self.caught_up(slot)
+            return True
+        if not self._fits(slot, self._on_device(slot), behind=0):
+            return False
+        self.parking.come_back(slot)
+        if slot.state is not State.RESTORING:
+            self._returned(slot)
+        return True
+
+    def _returned(self, slot: Slot) -> None:
+        """A chat has its pages back; if it was parked while it computed again what it had, it is still out."""
+        self._chats.come_back(slot)
+        slot.begin_stay(self.pace.now)
+        if slot.state is not State.REPLAYING:
+            self.caught_up(slot)
+
+    def _enter(self, slot: Slot, *, behind: int) -> bool:
+        """Lets a chat compute, on pages that hold its first tokens if there are any; False if the rest does not fit."""
+        found = self._sharing.found(slot)
+        if not self._fits(slot, found, behind=behind):
+            return False
+        self.pool.share(found)
+        slot.enter(tuple(found), self.pace.now)
+        return True
+
+    def _fits(self, slot: Slot, found: list[int], *, behind: int) -> bool:
+        """Whether a chat has room for a while behind these pages, and the others, and `behind` pages more.
+
+        Nobody else in the pool: then it need not be for a while.
+        """
+        others = list(self._chats.resident)
+        tokens = max(self.pace.look_ahead, RUNWAY) if others or behind else 0
+        needs = reach(slot, tokens) - self.pool.held(found) + demand(others, tokens) + behind
+        return needs <= self.pool.free
+
+    def _needs(self, slot: Slot) -> int:
+        """Pages that must be free for a parked chat to come back."""
+        tokens = max(self.pace.look_ahead, RUNWAY)
+        held = self.pool.held(self._on_device(slot))
+        return reach(slot, tokens) - held + demand(self._chats.resident, tokens)
+
+    def _on_device(self, slot: Slot) -> list[int]:
+        """Pages of a parked chat that the pool still holds."""
+        return [page for page in self.parking.found(slot) if page is not None]
+
+    def _first(self, out: list[Slot]) -> Slot | None:
+        """Who of these comes back first."""
+        return return_order(out, self._limits, self.pace.now)[0] if out else None
+
+    @property
+    def _exempt(self) -> Slot | None:
+        return self._chats.first if self._limits.knobs.exempt_first else None
+
+    def _victim(self, *, missing: int, tokens: int) -> Slot | None:
+        running, knobs, misses = self._chats.running, self._limits.knobs, self._misses
+        return victim(
+            running, self.pool, self.pace, knobs, exempt=self._exempt, missing=missing, tokens=tokens, misses=misses
+        )
+
+    def _misses(self, slot: Slot) -> int:
+        return len(self.parking.misses(slot))
+
+    def _park(self, slot: Slot) -> None:
+        """By a copy, unless there is no room for it or computing again takes less time."""
+        self._leave(slot)
+        if not (self._copies_faster(slot) and self.parking.leave(slot)):
+            self._drop(slot)
+        self.announce(slot)
+
+    def _copies_faster(self, slot: Slot) -> bool:
+        pages = self._misses(slot) + len(slot.pages)
+        return pages * self.pace.page_seconds <= slot.computed * self.pace.token_seconds or not self.pace.token_seconds
+
+    def _leave(self, slot: Slot) -> None:
+        """A chat computes no longer. One that was still computing again what it had is not parked anew."""
+        self._chats.leave(slot)
+        if not slot.announced:
+            self.parks += 1
+            slot.parks += 1
+            slot.parked = self.pace.now
+
+    def _drop(self, slot: Slot) -> None:
+        self.parking.drop(slot)
+        self._dropped(slot)
+
+    def _dropped(self, slot: Slot) -> None:
+        before = slot.recomputes
+        slot.drop()
+        self.recomputes += slot.recomputes - before
+        slot.move(State.PREEMPTED)
+
+    def _fail(self) -> list[Slot]:
+        """Ends everybody who runs."""
+        running = self._chats.running.copy()
+        for slot in running:
+            self.failed.append(slot.request.id)
+            self.end(slot, State.CANCELLED)
+        return running
+
+    def _save_ahead(self) -> None:
+        """Once the pool is nearly full, and the chats will outgrow it before they end: copies sealed pages of the one
+        that will be parked first, so that its park is short."""
+        limits, parking, chats = self._limits, self.parking, self._chats
+        if not (self._tight and limits.host_pages and limits.prefix_cache) or parking.saving:
+            return
+        if demand(chats.resident, limits.n_ctx) <= self.pool.free:
+            return
+        if self._next not in chats.running:
+            self._next = self._victim(missing=1, tokens=self.pace.look_ahead)
+        if self._next and self._next.saved < self._next.sealed:
+            parking.save_ahead(self._next)
