@@ -65,7 +65,7 @@ def test_time_out_is_told() -> None:
 @pytest.mark.parametrize("changes", [{"host_pages": 0}, {"host_pages": 1}, {}])
 def test_without_room_or_where_copies_are_dearer_it_is_computed_again(changes: dict[str, int]) -> None:
     """A park and a restore of its two pages would take 4 s, its 116 tokens at most 1.2 s."""
-    dear = {} if changes else {"page_seconds": 1.0, "token_seconds": 0.01}
+    dear = {} if changes else {"page_seconds": 1.0, "token_seconds": 0.002}
     scene = Scene(limits(pages=5, **changes), request(0, 120), request(1, 60), **dear)
     scene.drain()
     assert not scene.copies

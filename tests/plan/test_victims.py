@@ -69,8 +69,8 @@ def test_starved_and_fresh_chats_are_passed_over() -> None:
     assert chosen(running, pool, 1, switch=0.25) == 2
 
 
-def turn(running: Sequence[Slot], pool: PagePool, missing: int) -> int:
-    slot = in_turn(running, pool, Pace(now=100.0), 10.0, exempt=None, missing=missing, tokens=0)
+def turn(running: Sequence[Slot], pool: PagePool, missing: int, tokens: int = 0) -> int:
+    slot = in_turn(running, pool, Pace(now=100.0), 10.0, exempt=None, missing=missing, tokens=tokens)
     return -1 if slot is None else slot.request.id
 
 
@@ -79,6 +79,7 @@ def test_in_turn_goes_the_smallest_that_suffices_else_the_largest() -> None:
     running = chats(pool, 300, 50, 100)
     assert leader(running) is running[0]
     assert [turn(running, pool, missing) for missing in (1, 2, 3, 9)] == [1, 2, 0, 0]
+    assert turn(running, pool, missing=2, tokens=64) == 1, "the page that it would take next counts as well"
 
 
 def test_nobody_goes_in_turn_before_it_has_stayed_and_got_on() -> None:

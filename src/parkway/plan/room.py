@@ -13,6 +13,8 @@ from parkway.plan.slot import Slot, State
 from parkway.plan.victims import comes_behind, in_turn, return_order, victim
 from parkway.request import Preempt
 
+BESIDE = 4.0
+"""A second of computing again, which stops all others, is worth so many of copying, which goes on beside them."""
 TIGHT = 0.25
 """Share of the pool that is left when pages are saved ahead."""
 
@@ -243,7 +245,8 @@ class Room:
 
     def _copies_faster(self, slot: Slot) -> bool:
         pages = self._misses(slot) + len(slot.pages)
-        return pages * self.pace.page_seconds <= slot.computed * self.pace.token_seconds or not self.pace.token_seconds
+        again = slot.computed * self.pace.token_seconds
+        return pages * self.pace.page_seconds <= BESIDE * again or not self.pace.token_seconds
 
     def _leave(self, slot: Slot) -> None:
         """A chat computes no longer. One that was still computing again what it had is not parked anew."""
