@@ -24,7 +24,7 @@ def test_nothing_measured_has_no_median() -> None:
 
 @pytest.mark.parametrize(
     ("busy_seconds", "own_seconds", "share"),
-    [(2.0, 2.0, 0.0), (2.0, 1.5, 0.25), (0.5, 0.0, 0.25), (1.99, 2.0, 0.0)],
+    [(2.0, 2.0, 0.0), (2.0, 1.5, 0.25), (0.5, 0.0, 0.25), (1.99, 2.0, 0.0), (2.01, 0.0, 1.0)],
 )
 def test_share_of_others(busy_seconds: float, own_seconds: float, share: float) -> None:
     assert share_of_others(busy_seconds, own_seconds, core_seconds=2.0) == share

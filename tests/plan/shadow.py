@@ -1,5 +1,4 @@
-"""What the planner's steps must look like: a shadow of everybody who is here, over the shadows of both pools, of the
-copies between them and of each chat's answer alone.
+"""What the planner's steps must look like: a shadow of everybody, over those of both pools, copies and answers.
 
 The shadow runs a step as soon as it is planned, as a device runs it after all that were planned before; what it sampled
 is reported when the machine says so.
@@ -64,8 +63,7 @@ class Shadow:
 
     def slot(self, chat: Chat) -> Slot:
         slot = self.planner._chats.slots[chat.view.id]
-        assert slot
-        assert slot.request is chat.request
+        assert slot is not None
         return slot
 
     def arrive(self, request: Request) -> None:

@@ -146,9 +146,13 @@ class Moves:
     def _check_waits(self, free: int, held: dict[Chat, tuple[int, ...]], slots_left: int) -> None:
         if self._last_resorts:
             return
-        waiting = sorted([chat for chat in self._waiting() if chat.may_return], key=self._return_key)
-        for chat in waiting[: 1 if self.limits.resume == "head" else None]:
-            assert self._needs(chat, held) > free, "somebody waits in vain to come back"
+        waiting = [chat for chat in self._waiting() if chat.may_return]
+        head = min(map(self._return_key, waiting), default=None)
+        if self.limits.resume == "head":  # of those who left together, one is the first
+            heads = [chat for chat in waiting if self._return_key(chat) == head]
+            assert not heads or any(self._needs(chat, held) > free for chat in heads), "the head waits in vain"
+        else:
+            assert all(self._needs(chat, held) > free for chat in waiting), "somebody waits in vain to come back"
         first = self.queue[len(self.started) :][:1]
         if first and slots_left and not self._sibling_runs(first[0]):
             assert self._needs(first[0], held, max(self._behind())) > free, "somebody waits in vain to start"

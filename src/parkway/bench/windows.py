@@ -50,8 +50,9 @@ def median(windows: Iterable[Window]) -> Median:
 
 
 def share_of_others(busy_seconds: float, own_seconds: float, core_seconds: float) -> float:
-    """The part of the cores' time that was busy and not ours; clocks that disagree by a tick never make it negative."""
-    return max(0.0, busy_seconds - own_seconds) / core_seconds
+    """The part of the cores' time that was busy and not ours; clocks that disagree by a tick never make it less than
+    nothing or more than all."""
+    return min(max(0.0, busy_seconds - own_seconds) / core_seconds, 1.0)
 
 
 class Watch:

@@ -141,7 +141,7 @@ class Room:
             return
         missing = self._needs(head) - self.pool.free
         others = [slot for slot in self._chats.running if comes_behind(slot, head, limits, pace.now)]
-        quantum, tokens = max(limits.quantum, 4 * pace.switch), max(pace.look_ahead, RUNWAY)
+        quantum, tokens = max(limits.quantum, 4 * pace.switch), self._runway
         chosen = in_turn(others, self.pool, pace, quantum, exempt=self._exempt, missing=missing, tokens=tokens)
         if missing > 0 and chosen:
             self._park(chosen)
@@ -162,7 +162,7 @@ class Room:
             if self._sharing.sibling_computes(slot, chats.running):
                 return
             head = self._first(chats.leaving + chats.parked)
-            if not self._enter(slot, behind=reach(head, RUNWAY) if head else 0):
+            if not self._enter(slot, behind=reach(head, self._runway) if head else 0):
                 return
             chats.start(slot)
 
@@ -205,13 +205,13 @@ class Room:
         Nobody else in the pool: then it need not be for a while.
         """
         others = list(self._chats.resident)
-        tokens = max(self.pace.look_ahead, RUNWAY) if others or behind else 0
+        tokens = self._runway if others or behind else 0
         needs = reach(slot, tokens) - self.pool.held(found) + demand(others, tokens) + behind
         return needs <= self.pool.free
 
     def _needs(self, slot: Slot) -> int:
         """Pages that must be free for a parked chat to come back."""
-        tokens = max(self.pace.look_ahead, RUNWAY)
+        tokens = self._runway
         held = self.pool.held(self._on_device(slot))
         return reach(slot, tokens) - held + demand(self._chats.resident, tokens)
 
@@ -226,6 +226,11 @@ class Room:
     @property
     def _exempt(self) -> Slot | None:
         return self._chats.first if self._limits.knobs.exempt_first else None
+
+    @property
+    def _runway(self) -> int:
+        """Tokens for which whoever comes in has room at least."""
+        return max(self.pace.look_ahead, RUNWAY)
 
     def _victim(self, *, missing: int, tokens: int) -> Slot | None:
         running, knobs, misses = self._chats.running, self._limits.knobs, self._misses

@@ -49,7 +49,8 @@ def victim(
     by_knob = _KNOBS.get(knobs.victim)
 
     def order(slot: Slot) -> tuple[float, ...]:
-        starved, fresh = slot.parks >= STARVED, pace.now - slot.entered < 4 * pace.switch
+        starved = slot.parks >= STARVED or slot.state is State.REPLAYING  # it would have computed again for nothing
+        fresh = pace.now - slot.entered < 4 * pace.switch
         if by_knob:
             return starved, by_knob(slot)
         freed = gain(slot, pool, tokens)
