@@ -1,5 +1,6 @@
 """The settings, once: names, defaults, flags and checks. The command line and the environment are read from here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,14 @@ MOST = 2**31 - 1
 """Of every whole number."""
 AUTOMATIC = -2
 """Of --preempt-ram: sized by the pool and the machine."""
+
+
+def variable_count(environment: Mapping[str, str], name: str) -> int:
+    """The whole number of a variable that is not a setting; 0 unless it is set. Raises BadSetting, which names it."""
+    text = environment.get(name, "0")
+    if not text.isdecimal():
+        raise BadSetting(name, f"must be a whole number that is not negative, not {text!r}")
+    return int(text)
 
 
 def _flag(default: Any, *names: str, about: str, off: str = "") -> Any:

@@ -151,10 +151,10 @@ def result_goes_to(patch: pytest.MonkeyPatch, takes: Callable[[Slot, Chunk], boo
     """Who is in the chunk's slot now gets the result, if it `takes` it."""
     landed = Planner._landed
 
-    def landed_in_the_slot(self: Planner, chunk: Chunk) -> tuple[Slot, int]:
-        planned, stay = landed(self, chunk)
+    def landed_in_the_slot(self: Planner, chunk: Chunk) -> Slot:
+        planned = landed(self, chunk)
         now = self._chats.slots[chunk.slot]
-        return (now if now and takes(now, chunk) else planned), stay
+        return now if now and takes(now, chunk) else planned
 
     patch.setattr(Planner, "_landed", landed_in_the_slot)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeVar, get_args
 
+from parkway.config import variable_count
 from parkway.errors import BadSetting
 from parkway.plan.limits import Knobs, Victim
 
@@ -12,18 +13,11 @@ Value = TypeVar("Value", bound=str)
 def knobs_from(environment: Mapping[str, str]) -> Knobs:
     """Raises BadSetting, which names the variable."""
     return Knobs(
-        park_every=_count(environment, "PARKWAY_PREEMPT_EVERY"),
+        park_every=variable_count(environment, "PARKWAY_PREEMPT_EVERY"),
         exempt_first=_one_of(environment, "PARKWAY_PREEMPT_EXEMPT", ("", "first")) == "first",
         victim=_one_of(environment, "PARKWAY_PREEMPT_POLICY", get_args(Victim)),
         look_ahead=_one_of(environment, "PARKWAY_PREEMPT_PLANNER", ("on", "off")) == "on",
     )
-
-
-def _count(environment: Mapping[str, str], name: str) -> int:
-    text = environment.get(name, "0")
-    if not text.isdecimal():
-        raise BadSetting(name, f"must be a whole number that is not negative, not {text!r}")
-    return int(text)
 
 
 def _one_of(environment: Mapping[str, str], name: str, values: tuple[Value, ...]) -> Value:

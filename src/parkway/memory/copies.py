@@ -40,3 +40,37 @@ class Copies(Protocol):
 
     def drain(self) -> list[Copy]:
         """Begins everything, waits for it and returns what had not landed."""
+
+
+class CopiesAround:
+    """`Copies` that pass everything on to others. Who derives from it changes what it is there for."""
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self.pages = copies.pages
+        self.page_bytes = copies.page_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        return self._copies.held_bytes
+
+    def submit(self, copy: Copy) -> None:
+        self._copies.submit(copy)
+
+    def advance(self) -> None:
+        self._copies.advance()
+
+    def landed(self) -> list[Copy]:
+        return self._copies.landed()
+
+    def wait(self) -> None:
+        self._copies.wait()
+
+    def reserve(self) -> None:
+        self._copies.reserve()
+
+    def release(self) -> None:
+        self._copies.release()
+
+    def drain(self) -> list[Copy]:
+        return self._copies.drain()

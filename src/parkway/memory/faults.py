@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Mapping
 
-from parkway.errors import BadSetting, NoRoom
-from parkway.memory.copies import Copies
+from parkway.config import variable_count
+from parkway.errors import NoRoom
+from parkway.memory.copies import Copies, CopiesAround
 from parkway.plan.copies import Copy, Owner
 
 FAIL_SAVE = "PARKWAY_PREEMPT_FAIL_SAVE"
@@ -25,30 +26,18 @@ def faulty(
     FAIL_SAVE=n: the n-th park that is submitted, and only that, raises NoRoom.
     SLOW_COPY_MS=m: a copy is reported no earlier than m ms after its submission.
     """
-    fails, slow_ms = _count(environment, FAIL_SAVE), _count(environment, SLOW_COPY_MS)
+    fails, slow_ms = variable_count(environment, FAIL_SAVE), variable_count(environment, SLOW_COPY_MS)
     if slow_ms:
         copies = SlowCopies(copies, slow_ms / 1000, clock, sleep)
     return FailingSave(copies, fails) if fails else copies
 
 
-class FailingSave:
+class FailingSave(CopiesAround):
     """`Copies` whose `nth` submitted park finds no memory."""
 
     def __init__(self, copies: Copies, nth: int) -> None:
-        self._copies = copies
+        super().__init__(copies)
         self._parks_left = nth
-        self.pages = copies.pages
-        self.page_bytes = copies.page_bytes
-        self.advance = copies.advance
-        self.landed = copies.landed
-        self.wait = copies.wait
-        self.drain = copies.drain
-        self.release = copies.release
-        self.reserve = copies.reserve
-
-    @property
-    def held_bytes(self) -> int:
-        return self._copies.held_bytes
 
     def submit(self, copy: Copy) -> None:
         if copy.owner is Owner.PARK:
@@ -58,27 +47,18 @@ class FailingSave:
         self._copies.submit(copy)
 
 
-class SlowCopies:
+class SlowCopies(CopiesAround):
     """`Copies` that are reported no earlier than so many seconds after their submission."""
 
     def __init__(
         self, copies: Copies, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
-        self._copies = copies
+        super().__init__(copies)
         self._seconds = seconds
         self._clock = clock
         self._sleep = sleep
         self._due: dict[int, float] = {}
         self._done: list[Copy] = []
-        self.pages = copies.pages
-        self.page_bytes = copies.page_bytes
-        self.advance = copies.advance
-        self.release = copies.release
-        self.reserve = copies.reserve
-
-    @property
-    def held_bytes(self) -> int:
-        return self._copies.held_bytes
 
     def submit(self, copy: Copy) -> None:
         self._copies.submit(copy)
@@ -107,10 +87,3 @@ class SlowCopies:
     def _sleep_until(self, due: float) -> None:
         while (left := due - self._clock()) > 0:
             self._sleep(left)
-
-
-def _count(environment: Mapping[str, str], name: str) -> int:
-    text = environment.get(name, "0")
-    if not text.isdecimal():
-        raise BadSetting(name, f"must be a whole number that is not negative, not {text!r}")
-    return int(text)

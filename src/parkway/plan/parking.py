@@ -62,8 +62,7 @@ class Parking:
         if taken is None:
             self.host.give(page for page in kept if page is not None)
             return False
-        numbers = iter(taken)
-        slot.host = tuple([next(numbers) if page is None else page for page in kept])
+        slot.host = _filled(kept, taken)
         slot.move(State.PREEMPTING)
         if missing:
             self._begin(Owner.PARK, slot, missing, [slot.pages[page] for page in missing], taken)
@@ -94,8 +93,7 @@ class Parking:
         missing = tuple([page for page, number in enumerate(found) if number is None])
         taken = self._pool.take(len(missing))
         assert taken is not None, f"slot {slot.index}: there is no room to come back to"
-        numbers = iter(taken)
-        slot.pages = tuple([next(numbers) if page is None else page for page in found])
+        slot.pages = _filled(found, taken)
         slot.move(State.RESTORING)
         if missing:
             self._begin(Owner.RESTORE, slot, missing, [slot.host[page] for page in missing], taken)
@@ -197,3 +195,9 @@ class Parking:
             for page, target in zip(pages, targets, strict=True):
                 if page < slot.sealed:
                     self.host.seal(target, slot.name(page))
+
+
+def _filled(pages: Iterable[int | None], taken: Iterable[int]) -> tuple[int, ...]:
+    """The same pages with the taken ones, in their order, where there is none."""
+    numbers = iter(taken)
+    return tuple([next(numbers) if page is None else page for page in pages])

@@ -30,8 +30,8 @@ class Planner:
         self._limits = limits
         self._chats = Chats(limits.slots)
         self._room = Room(limits, self._chats)
-        self._in_flight: deque[deque[tuple[Chunk, Slot, int]]] = deque()
-        """What is left to report of each step, the chat that it is for, wherever that is by now, and its stay."""
+        self._in_flight: deque[deque[tuple[Chunk, Slot]]] = deque()
+        """What is left to report of each step, and the chat that it is for, wherever that is by now."""
 
     @property
     def running(self) -> int:
@@ -109,8 +109,7 @@ class Planner:
         self._add_prefills(step)
         chunks = tuple([self._advance(slot, end) for slot, end in step.ends.items()])
         if chunks:
-            stays = [slot.stay for slot in step.ends]
-            self._in_flight.append(deque(zip(chunks, step.ends, stays, strict=True)))
+            self._in_flight.append(deque(zip(chunks, step.ends, strict=True)))
         return StepPlan(chunks, self._room.parking.take_planned())
 
     def landed(self, copy_id: int, now: float) -> None:
@@ -131,10 +130,10 @@ class Planner:
         Returns the finish reason if this ended the chat, IGNORED if it had ended before.
         """
         assert chunk.samples == (token_id is not None), f"slot {chunk.slot}: a token is missing or too many"
-        slot, stay = self._landed(chunk)
+        slot = self._landed(chunk)
         if slot.ended:
             return IGNORED
-        if self._limits.prefix_cache and stay == slot.stay and slot.pages:
+        if self._limits.prefix_cache and slot.pages:  # nobody comes back before all of its chunks have landed
             self._seal(slot, chunk.end // PAGE_TOKENS)
         if token_id is not None:
             slot.tokens.append(token_id)
@@ -173,17 +172,17 @@ class Planner:
             self._room.pool.seal(slot.pages[page], slot.name(page))
         slot.sealed = max(slot.sealed, pages)
 
-    def _landed(self, chunk: Chunk) -> tuple[Slot, int]:
-        """The chat that a chunk was planned for, and its stay. Its slot, even its request, may be another's by now."""
+    def _landed(self, chunk: Chunk) -> Slot:
+        """The chat that a chunk was planned for. Its slot, even its request, may be another's by now."""
         assert self._in_flight, f"slot {chunk.slot}: nothing is in flight"
         step = self._in_flight[0]
-        planned, slot, stay = step.popleft()
+        planned, slot = step.popleft()
         in_turn = planned.request is chunk.request and planned.start == chunk.start
         assert in_turn, f"slot {chunk.slot}: a result comes out of turn"
         slot.flying -= 1
         if not step:
             self._in_flight.popleft()
-        return slot, stay
+        return slot
 
     def _add_decoders(self, step: Draft) -> None:
         for slot in self._chats.running.copy():  # those that make room on the way have changed their state

@@ -140,10 +140,12 @@ class Room:
         if head is None or self.parking.coming or pace.now - head.parked < limits.quantum:
             return
         missing = self._needs(head) - self.pool.free
+        if missing <= 0:
+            return
         others = [slot for slot in self._chats.running if comes_behind(slot, head, limits, pace.now)]
         quantum, tokens = max(limits.quantum, 4 * pace.switch), self._runway
         chosen = in_turn(others, self.pool, pace, quantum, exempt=self._exempt, missing=missing, tokens=tokens)
-        if missing > 0 and chosen:
+        if chosen:
             self._park(chosen)
 
     def _bring_back(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from parkway.memory.copies import Copies
+from parkway.memory.copies import Copies, CopiesAround
 from parkway.plan.copies import Copy
 from parkway.plan.step import Chunk, StepPlan
 from parkway.runner import Runner, Sampled
@@ -48,24 +48,12 @@ class Elsewhere:
         return structs.replace(chunk, pages=moved)
 
 
-class CopiesElsewhere:
+class CopiesElsewhere(CopiesAround):
     """`Copies` to and from the pages of a runner that is `Elsewhere`; the host's pages are where they are."""
 
     def __init__(self, copies: Copies, places: Sequence[int]) -> None:
-        self.pages = copies.pages
-        self.page_bytes = copies.page_bytes
-        self.advance = copies.advance
-        self.landed = copies.landed
-        self.wait = copies.wait
-        self.reserve = copies.reserve
-        self.release = copies.release
-        self.drain = copies.drain
-        self._copies = copies
+        super().__init__(copies)
         self._places = places
-
-    @property
-    def held_bytes(self) -> int:
-        return self._copies.held_bytes
 
     def submit(self, copy: Copy) -> None:
         sources = copy.sources if copy.from_host else self._moved(copy.sources)
@@ -76,26 +64,16 @@ class CopiesElsewhere:
         return tuple(self._places[page] for page in pages)
 
 
-class Timeless:
+class Timeless(CopiesAround):
     """`Copies` with a `clock` of their own, by which they take no time and everything else takes some.
 
     So a planner always finds a copy faster than to compute again, and chats take turns, on every machine alike.
     """
 
     def __init__(self, copies: Copies) -> None:
-        self.pages = copies.pages
-        self.page_bytes = copies.page_bytes
-        self.advance = copies.advance
-        self.wait = copies.wait
-        self.reserve = copies.reserve
-        self.release = copies.release
-        self._copies = copies
+        super().__init__(copies)
         self._open = 0
         self._now = 0.0
-
-    @property
-    def held_bytes(self) -> int:
-        return self._copies.held_bytes
 
     def clock(self) -> float:
         """Ticks whenever it is read and nothing is being copied."""
