@@ -56,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     bench = _command(commands, "bench", _bench, "measure prefill and decode", EngineSettings)
     verify = _command(commands, "verify", _verify, "prove on this machine that answers don't depend on the traffic")
     _add_flags(verify, EngineSettings, "device")
-    verify.add_argument("--quick", action="store_const", const="quick", default="full", dest="mode", help="under 30 s")
+    verify.add_argument(
+        "--quick", action="store_const", const="quick", default="full", dest="mode", help="shorter chats, fewer of them"
+    )
     verify.add_argument("--seed", default="0", metavar="N", help="of the sampled part of the product (default: 0)")
     source = bench.add_mutually_exclusive_group()
     source.add_argument("--shape", metavar="NAME[:TYPE]", help=_SHAPE_HELP)
