@@ -135,7 +135,7 @@ def microseconds(launch: Launch, launches: int = 36) -> float:
     launch(0)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for i in range(launches):
             launch(i)
     graph.replay()

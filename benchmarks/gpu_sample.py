@@ -133,7 +133,7 @@ def _microseconds(run: Callable[[], None]) -> float:
     run()
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         for _ in range(LAUNCHES):
             run()
     times: list[float] = []

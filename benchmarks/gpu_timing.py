@@ -13,7 +13,7 @@ def microseconds(launch: Callable[[int], object], count: int) -> float:
     launch(0)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for i in range(count):
             launch(i)
     graph.replay()
