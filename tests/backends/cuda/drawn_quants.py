@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gguf import GGMLQuantizationType
-from gguf.quants import dequantize
+from gguf.quants import Q4_K, dequantize
 
 from parkway.backends.cuda import linear, quantised
 from parkway.backends.cuda.linear_config import PLAIN, LinearConfig
@@ -12,6 +12,7 @@ from parkway.backends.cuda.quantised import QuantMatrix
 from parkway.backends.cuda.quantised_config import split_columns, splits
 from parkway.backends.cuda.quantised_pack import LAYOUTS
 
+Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 BF16 = LinearConfig(PLAIN, 16, 16, 32, 4, 2)
 
 
@@ -26,11 +27,32 @@ def raw_rows(type_name: str, rows: int, columns: int, seed: int = 0) -> npt.NDAr
 
 
 def decoded(type_name: str, raw: npt.NDArray[np.uint8], device: torch.device) -> torch.Tensor:
-    """What GGUF's own decoder makes of them, rounded to bf16."""
+    """What GGUF's own decoder makes of them, rounded to bf16; of Q4_K what quants.h says."""
+    if type_name == "Q4_K":
+        quants, d, m = q4_k_parts(raw)
+        values = ((quants - 8.0) * to_bf16(d) + to_bf16(8 * d - m)).astype(np.float64)  # exact
+        return torch.from_numpy(to_bf16(values)).to(torch.bfloat16).to(device)
     values = np.asarray(dequantize(raw, GGMLQuantizationType[type_name]), np.float32)
     if type_name == "Q4_0":  # quants.h makes no negative zero of a quant of 8; no sum can tell
         values = values + 0
     return torch.from_numpy(values).to(torch.bfloat16).to(device)
+
+
+def q4_k_parts(raw: npt.NDArray[np.uint8]) -> tuple[Floats, Floats, Floats]:
+    """Quants, d and m of every weight d * quant - m, float32 [rows, columns]."""
+    blocks = raw.reshape(-1, 144)
+    halves = blocks[:, :4].copy().view(np.float16).astype(np.float32)
+    both = zip(halves.T, Q4_K.get_scale_min(blocks[:, 4:16]), strict=True)
+    d, m = (np.repeat(half[:, None] * small, 32, axis=1).astype(np.float32) for half, small in both)
+    quants = blocks[:, 16:].reshape(-1, 4, 1, 32) >> np.array([[0], [4]], np.uint8) & 15
+    rows = len(raw)
+    return quants.astype(np.float32).reshape(rows, -1), d.reshape(rows, -1), m.reshape(rows, -1)
+
+
+def to_bf16(values: Floats) -> npt.NDArray[np.float64]:
+    """Rounded once to nearest, ties to even; for zeros and what is no subnormal number. Torch rounds float64 twice."""
+    last_bit = np.ldexp(1.0, np.frexp(values)[1] - 8)
+    return np.asarray(np.rint(values / last_bit) * last_bit)
 
 
 def drawn(type_name: str, rows: int, columns: int, device: torch.device, seed: int = 0) -> QuantMatrix:

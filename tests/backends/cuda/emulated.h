@@ -102,14 +102,8 @@ inline u32 __byte_perm(u32 x, u32 y, u32 which) {
     return (u32)made;
 }
 
-inline float from_half(u32 bits) { u16 low = (u16)bits; _Float16 half; memcpy(&half, &low, 2); return (float)half; }
-inline float from_bf16(u32 bits) { return __uint_as_float(bits << 16); }
-inline u32 to_bf16(float value) {
-    u32 bits;
-    memcpy(&bits, &value, 4);
-    return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fff;
-}
-inline u32 to_bf16_pair(float low, float high) { return to_bf16(high) << 16 | to_bf16(low); }
+#include "emulated_numbers.h"
+
 inline u32 masked_or(u32 word, u32 mask, u32 bits) { return (word & mask) | bits; }
 inline float silu(float x) { return x / (1 + std::exp(-x)); }
 inline u32 anything() { return 0x7fc07fc0; }

@@ -37,14 +37,16 @@ FAULTS = [
         "            __syncwarp(); if (threadIdx.x % 32) load_matrices(",
     ),
     (0, "matrix_unit.h", "b[step * 2], b[step * 2 + 1]", "b[0], b[1]"),
-    (0, "quants.h", "step % 2 * 8, i < 2", "step % 2 * 4, i < 2"),
+    (0, "quants.h", "step % 2 * 8, high", "step % 2 * 4, high"),
+    (0, "quants.h", "0x7c007c00u", "0x7e007e00u"),
+    (2, "quants.h", "0x0202", "0x0101"),
     (0, "quantised.cu", "places.prepare(tiles);\n        __syncwarp();", "places.prepare(tiles);"),
-    (2, "quantised.cu", "wait_for_barrier(ring.full + at.slot, at.turn);", ""),
-    (2, "quantised.cu", "wait_for_barrier(x.full + x_at.slot, x_at.turn);", ""),
+    (2, "quantised.cu", "wait_for_barrier(ring.full(at.slot), at.turn);", ""),
+    (2, "quantised.cu", "wait_for_barrier(x.full(x_at.slot), x_at.turn);", ""),
     (2, "quantised.cu", "ring.fetch(at.before())", "ring.fetch(at.slot)"),
-    (2, "rings.h", "        arrive(empty + slot);\n", ""),
-    (2, "rings.h", "wait_for_barrier(empty + free.slot, free.turn);", ""),
-    (2, "rings.h", "slot = 0, offset = 0, turn ^= 1", "slot = 0, offset = 0"),
+    (2, "rings.h", "        arrive(empty(slot));\n", ""),
+    (2, "rings.h", "wait_for_barrier(empty(free.slot), free.turn);", ""),
+    (2, "rings.h", "slot = 0, turn ^= 1", "slot = 0"),
 ]
 """Which configuration, a file, what it has, and what it has in the fault's stead."""
 CONFIGS = QuantConfig(1, 4, 3), QuantConfig(1, 4, 3, 1), QuantConfig(1, 2, 3, window=2)

@@ -28,7 +28,7 @@ class Kernel:
     """A compiled kernel, on the device."""
 
     def __init__(self, cubin: bytes) -> None:
-        _enter_device()
+        enter_device()
         self._library = _checked(driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0))
         kernel = _checked(driver.cuLibraryGetKernel(self._library, b"kernel"))
         self._function = _checked(driver.cuKernelGetFunction(kernel))
@@ -38,7 +38,7 @@ class Kernel:
         self, grid: tuple[int, int], threads: int, shared_bytes: int, arguments: C.Structure, *, pdl: bool
     ) -> None:
         """Queues it. pdl: it may begin before the kernel before it has ended, and waits for that one itself."""
-        _enter_device()
+        enter_device()
         self._make_room(shared_bytes)
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
@@ -115,7 +115,7 @@ def _programmatic() -> Any:
     return attribute
 
 
-def _enter_device() -> None:
+def enter_device() -> None:
     """Makes torch's context this thread's."""
     if getattr(_thread, "entered", False):
         return

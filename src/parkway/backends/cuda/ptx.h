@@ -119,17 +119,16 @@ DEVICE u32 masked_or(u32 word, u32 mask, u32 bits) {
     return result;
 }
 
-// The same place in shared memory; the address stays in a register and is not worked out anew for every access.
-DEVICE u8 *kept(u8 *place) {
-    u32 at = (u32)__cvta_generic_to_shared(place);
-    asm volatile("" : "+r"(at));
-    return (u8 *)__cvta_shared_to_generic(at);
+// The same number, to all lanes of a warp that is together; it stays in a register: what comes from another lane is not
+// worked out anew for every use.
+DEVICE int kept(int number) {
+    asm volatile("shfl.sync.bfly.b32 %0, %0, 0, 0x1f, 0xffffffff;" : "+r"(number));
+    return number;
 }
 
-// The same number; it too stays in a register.
-DEVICE int kept(int number) {
-    asm volatile("" : "+r"(number));
-    return number;
+// The same place in shared memory; so does its address.
+DEVICE u8 *kept(u8 *place) {
+    return (u8 *)__cvta_shared_to_generic((u32)kept((int)(u32)__cvta_generic_to_shared(place)));
 }
 
 // Whatever the register holds.
@@ -149,6 +148,13 @@ DEVICE float from_half(u32 bits) {
 DEVICE u32 to_bf16_pair(float low, float high) {
     u32 pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+// a * b + c of each half, a bf16, rounded once to nearest, ties to even; subnormal ones count, as what comes out too.
+DEVICE u32 fma_bf16_pair(u32 a, u32 b, u32 c) {
+    u32 pair;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
     return pair;
 }
 

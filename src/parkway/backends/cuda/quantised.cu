@@ -94,7 +94,7 @@ DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4
 #pragma unroll
                 for (int b = 0; b < BANDS; b++) {
                     u32(&fragment)[4] = a[word % 4][b / 2][step];
-                    pairs(quants, b, word % 4 * 2 + step, fragment[b % 2], fragment[2 + b % 2]);
+                    quants.pairs(b, word % 4 * 2 + step, fragment[b % 2], fragment[2 + b % 2]);
                     if (BANDS == 1)  // rows 8 … 15 of the fragment make totals that nobody reads
                         fragment[1] = anything(), fragment[3] = anything();
                 }
@@ -206,14 +206,12 @@ DEVICE void multiply_rows(const Product &p) {
 template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Product &p) {
     using Unit = OneWarp<ROWS, true>;
     constexpr int PAIRS = (BANDS + 1) / 2;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, parts = warps / p.group;
+    int lane = threadIdx.x % 32, warps = blockDim.x / 32, parts = warps / p.group;
     Task<BANDS, false> task(p, p.group);
     int sharer = task.part / p.splits * p.group + task.member, sharers = warps / p.splits;
-    int barriers = (warps * p.depth + p.splits * p.window * 2 + 1) / 2 * 16;
-    Window<ROWS> x(p, task, (u64 *)room, room + barriers);
-    int rings = barriers + p.splits * p.window * x.SLOT;
-    BulkRing<Type, BANDS> ring(p, task, (u64 *)room + p.splits * p.window * 2 + warp * p.depth,
-                               room + rings + warp * p.depth * BulkRing<Type, BANDS>::SLOT);
+    Window<ROWS> x(p, task, room);
+    int rings = p.splits * p.window * x.SLOT;
+    BulkRing<Type, BANDS> ring(p, task, room + rings);
     typename Bands<Type, BANDS>::Places places(scratch_of<Type, BANDS>(rings + warps * p.depth * ring.SLOT));
     if (lane == 0) {
         ring.begin();
@@ -231,11 +229,12 @@ template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Produc
         x.fill(p, sharer, sharers);
     Totals<PAIRS, 8> totals = {};
     Fragments<PAIRS> a[4];
-    Place at(p.depth, ring.SLOT), x_at(p.window, x.SLOT);
+    Place<ring.SLOT> at(p.depth);
+    Place<x.SLOT> x_at(p.window);
     int lane_at = Unit::lane_at();
     for (int left = task.end - task.tile; left > 0; left--) {
-        wait_for_barrier(ring.full + at.slot, at.turn);
-        wait_for_barrier(x.full + x_at.slot, x_at.turn);
+        wait_for_barrier(ring.full(at.slot), at.turn);
+        wait_for_barrier(x.full(x_at.slot), x_at.turn);
         __syncwarp();
         if (elected()) {
             if (left >= p.depth)
@@ -243,8 +242,7 @@ template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Produc
             if (x.is_short() && left < task.end - task.tile)
                 x.leave(p, x_at.before(), sharer == 0);
         }
-        multiply_tile<Type, BANDS, PAIRS, 8, Unit>(totals, a, places, ring.slots + at.offset,
-                                                   x.slots + x_at.offset + lane_at);
+        multiply_tile<Type, BANDS, PAIRS, 8, Unit>(totals, a, places, ring.tiles(at.slot), x.rows(x_at.slot) + lane_at);
         at.advance();
         x_at.advance();
     }

@@ -1,8 +1,9 @@
 """Products of bf16 rows and quantised matrices, and such matrices' rows as bf16. Kernels: quantised.cu.
 
-Every weight is what the file's format says in float32, rounded once to bf16; an output is an fp32 sum over ascending k
-for each split of the columns, those added in order, then its epilogue in fp32 and one rounding. How many splits there
-are is a constant of the matrix's shape. So the bits are those of `linear` on the decoded splits, one after the other.
+Every weight is what the file's format says in float32, rounded once to bf16, or for Q4_K what quants.h says; an output
+is an fp32 sum over ascending k for each split of the columns, those added in order, then its epilogue in fp32 and one
+rounding. How many splits there are is a constant of the matrix's shape. So the bits are those of `linear` on the
+decoded splits, one after the other.
 """
 
 import ctypes as C

@@ -15,6 +15,8 @@ ENOUGH_WARPS = 2048
 """With a band each: what it takes to keep a large GPU busy while each of them waits for what it has just asked for."""
 SHARED_BYTES = 227 * 1024
 _PITCH = TILE_COLUMNS * 2 + 16
+_BARRIERS = 16
+"""Bytes of a slot of a ring that bulk copies fill."""
 _LEAST_WINDOW = 2
 
 
@@ -37,7 +39,7 @@ class QuantConfig(NamedTuple):
 
 _FEW = (QuantConfig(2, 2, 3), QuantConfig(2, 1, 2), QuantConfig(1, 1, 3), QuantConfig(2, 4, 3))
 _FEW_BULK = (
-    *(QuantConfig(2, group, depth, window=16) for group, depth in ((3, 2), (12, 2), (12, 3), (3, 3), (6, 4))),
+    *(QuantConfig(2, group, depth, window=16) for group, depth in ((3, 2), (12, 2), (12, 3), (3, 3), (6, 4), (2, 4))),
     QuantConfig(2, 12, 2, window=4),
     *_FEW[:2],
 )
@@ -58,6 +60,7 @@ _MORE = (
     QuantConfig(2, 12, 3, 1, 1),
 )
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
+_PARTS = (1, 2, 4, 8)
 
 
 def splits(rows: int, columns: int, matrices: int = 1) -> int:
@@ -138,14 +141,14 @@ def shared_bytes(config: QuantConfig, rows: int, type_name: str, matrices: int, 
     """Of a block: activations, rings and scales of its warps, or afterwards their totals."""
     groups, count, kind = walkers(config, matrices, parts), row_tile(rows), LAYOUTS[type_name]
     warps = groups * config.group
-    ring = config.depth * config.bands * kind.tile_bytes
+    slot = config.bands * kind.tile_bytes
     if config.window:
-        barriers = -(-(warps * config.depth + parts * window * 2) // 2) * 16
-        activations = barriers + parts * window * count * _PITCH
+        slot += _BARRIERS
+        activations = parts * window * (count * _PITCH + _BARRIERS)
     else:
         activations = groups * config.depth * TILE_COLUMNS * count * 2
     totals = warps * -(-config.bands // 2) * 16 * max(8, count) * 4
-    return max(activations + warps * (ring + config.bands * kind.scratch_bytes), totals)
+    return max(activations + warps * (config.depth * slot + config.bands * kind.scratch_bytes), totals)
 
 
 def line(config: QuantConfig, rows: int, type_name: str) -> str:
@@ -156,8 +159,18 @@ def line(config: QuantConfig, rows: int, type_name: str) -> str:
     unit = f"{'FourWarps' if config.four_warps else 'OneWarp'}<{count}>"
     serial = "true" if config.serial else "false"
     arguments = f"{type_name}, {config.bands}, {count}, {config.group}, {config.depth}, {serial}, {unit}"
-    most = threads(config, 2, 1) if config.serial else MAX_THREADS
-    return entry("Product", f"multiply_rows<{arguments}>", most)
+    return entry("Product", f"multiply_rows<{arguments}>", _most_threads(config, count, type_name))
+
+
+def _most_threads(config: QuantConfig, rows: int, type_name: str) -> int:
+    """Of a block of any product that has room for so many rows; the fewer, the more registers each may have."""
+    fitting = [
+        threads(config, matrices, parts)
+        for matrices in (1, 2)
+        for parts in _PARTS
+        if shared_bytes(config, rows, type_name, matrices, parts) <= SHARED_BYTES
+    ]
+    return max(count for count in fitting if count <= MAX_THREADS)
 
 
 def entry(arguments: str, function: str, most_threads: int) -> str:
@@ -173,7 +186,7 @@ def lines(type_name: str) -> list[str]:
             line(config, rows, type_name)
             for rows in _COUNTS
             for matrices in (1, 2)
-            for parts in (1, 2, 4, 8)
+            for parts in _PARTS
             for config in candidates(rows, type_name, matrices, parts)
         )
     )

@@ -5,8 +5,14 @@
 // 6 bits lie where they are the fraction of a float without being moved: a mask and an exponent make one. Fields of 4
 // bits, masked, are the fractions of two subnormal halves.
 //
-// Every weight is the float32 that the file's format defines (but for the sign of a Q4_0's zero), rounded once to bf16. A scale times a quant is exact in
-// float32 for every type here, so one fused multiply-add rounds as a product and a sum do.
+// Every weight but a Q4_K's is the float32 that the file's format defines (but for the sign of a Q4_0's zero), rounded
+// once to bf16. A scale times a quant is exact in float32 for every type here, so one fused multiply-add rounds as a
+// product and a sum do.
+//
+// A Q4_K's weight, by its format d * q - m, is (q - 8) * bf16(d) + bf16(8 * d - m), rounded once to bf16. d and m, a
+// block's half times an integer of 6 bits, are exact in float32; 8 * d - m is a float32 before it is a bf16. That takes
+// two instructions for two weights, where float32 takes five, and is off by at most
+// 2^-8 * (|q - 8| * |d| + |8 * d - m| + |weight|).
 #pragma once
 
 #include "ptx.h"
@@ -38,10 +44,14 @@ struct Nibbles {
         words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
     }
 
+    // Values 0 and 1 of 4 of a step, or 2 and 3 times 16, each as the lowest bits of a half.
+    DEVICE u32 two(int step, bool high) const {
+        return masked_or(words[step / 2] >> step % 2 * 8, high ? 0x00f000f0u : 0x000f000fu, 0);
+    }
+
     // scale * (value i of 4 of a step) + origin; `unit` is the scale / LEAST_HALF.
     DEVICE float weight(int step, int i, float unit, float origin) const {
-        u32 two = masked_or(words[step / 2] >> step % 2 * 8, i < 2 ? 0x000f000fu : 0x00f000f0u, 0);
-        return __fmaf_rn(i < 2 ? unit : __fmul_rn(unit, 1.0f / 16), half_of(two, i % 2), origin);
+        return __fmaf_rn(i < 2 ? unit : __fmul_rn(unit, 1.0f / 16), half_of(two(step, i >= 2), i % 2), origin);
     }
 };
 
@@ -78,23 +88,45 @@ struct Q4_1 {
     }
 };
 
+// What makes weights of a Q4_K's quants of 32 columns: 2^8 * d and 8 * d - m, each a bf16 twice. No half is so large or
+// so small that 2^8 * d leaves the range of a bf16.
+struct Line {
+    u32 unit, origin;
+
+    // Two masked quants are the fractions of subnormal bf16, or reach into the exponents of the least normal ones:
+    // either way they count 2^-133. They become (quant - 8) * 2^-8 exactly.
+    DEVICE u32 weights(u32 two, u32 by) const {
+        return fma_bf16_pair(fma_bf16_pair(two, by, 0xbd00bd00u), unit, origin);
+    }
+
+    DEVICE void pairs(const Nibbles &nibbles, int step, u32 &low, u32 &high) const {
+        low = weights(nibbles.two(step, false), 0x7e007e00u);  // 2^125
+        high = weights(nibbles.two(step, true), 0x7c007c00u);  // 2^121
+    }
+};
+
+// 2^8 * d = `scale` * `small_scale`, -m = `least` * `small_least`.
+DEVICE Line line_of(float scale, float small_scale, float least, float small_least) {
+    float unit = __fmul_rn(scale, small_scale), origin = __fmaf_rn(unit, 1.0f / 32, __fmul_rn(least, small_least));
+    return {to_bf16_pair(unit, unit), to_bf16_pair(origin, origin)};
+}
+
 struct Q4_K {
     static constexpr int BYTES = 1184;
+    static constexpr float SCALE = 256 / LEAST_HALF, LEAST = -1 / LEAST_HALF;  // times the block's halves
     Nibbles nibbles;
     uint2 scales;
-    float scale, least;  // of small bytes
+    float scale, least;
 
     DEVICE void load(const u8 *tile, int half, int lane) {
         nibbles.load(tile, half, lane);
         scales = *(const uint2 *)(tile + 1024 + lane / 4 * 16 + half * 8);
         u32 pair = *(const u32 *)(tile + 1152 + lane / 4 * 4);
-        scale = __fmul_rn(half_of(pair, 0), 1 / LEAST_HALF / LEAST_HALF);
-        least = __fmul_rn(half_of(pair, 1), 1 / LEAST_HALF);
+        scale = __fmul_rn(half_of(pair, 0), SCALE), least = __fmul_rn(half_of(pair, 1), LEAST);
     }
 
-    DEVICE float weight(int step, int i) const {
-        float below = __fmul_rn(least, small_byte(scales.y, step / 2));
-        return nibbles.weight(step, i, __fmul_rn(scale, small_byte(scales.x, step / 2)), -below);
+    DEVICE Line line(int step) const {
+        return line_of(scale, small_byte(scales.x, step / 2), least, small_byte(scales.y, step / 2));
     }
 };
 
@@ -151,6 +183,16 @@ struct Q8_0 {
     }
 };
 
+// A lane's four values of a step: columns 2c, 2c + 1 and 2c + 8, 2c + 9.
+template <class Type> DEVICE void pairs(const Type &half, int step, u32 &low, u32 &high) {
+    low = to_bf16_pair(half.weight(step, 0), half.weight(step, 1));
+    high = to_bf16_pair(half.weight(step, 2), half.weight(step, 3));
+}
+
+DEVICE void pairs(const Q4_K &half, int step, u32 &low, u32 &high) {
+    half.line(step).pairs(half.nibbles, step, low, high);
+}
+
 // Half tiles of a warp's BANDS bands. Here every lane works out its scales for itself.
 template <class Type, int BANDS> struct Bands {
     static constexpr int SCRATCH = 0;  // bytes of a warp
@@ -169,11 +211,11 @@ template <class Type, int BANDS> struct Bands {
             quants[b].load(tiles + b * Type::BYTES, half, threadIdx.x % 32);
     }
 
-    DEVICE float weight(int band, int step, int i) const { return quants[band].weight(step, i); }
+    DEVICE void pairs(int band, int step, u32 &low, u32 &high) const { ::pairs(quants[band], step, low, high); }
 };
 
-// Here the four lanes of a row share that work: scales and origins of two groups of 32 columns lie side by side in
-// `scratch`, those of 8 * BANDS rows one behind the other, then the next two groups'.
+// Here the four lanes of a row share that work: the lines of two groups of 32 columns lie side by side in `scratch`,
+// those of 8 * BANDS rows one behind the other, then the next two groups'.
 template <int BANDS> struct Bands<Q4_K, BANDS> {
     static constexpr int ROWS = BANDS * BAND, SCRATCH = ROWS * 64;
 
@@ -196,48 +238,37 @@ template <int BANDS> struct Bands<Q4_K, BANDS> {
         // To be called between meetings of the warp.
         DEVICE void prepare(const u8 *tiles) const {
             u32 both = *(const u32 *)(tiles + pair);
-            float scale = __fmul_rn(half_of(both, 0), 1 / LEAST_HALF / LEAST_HALF);
-            float least = __fmul_rn(half_of(both, 1), -1 / LEAST_HALF);
+            float scale = __fmul_rn(half_of(both, 0), Q4_K::SCALE), least = __fmul_rn(half_of(both, 1), Q4_K::LEAST);
+            uint2 eight;
 #pragma unroll
             for (int i = 0; i < BANDS; i++) {
-                uint2 eight = *(const uint2 *)(tiles + bytes + i / 2 * 8);
+                if (i % 2 == 0)
+                    eight = *(const uint2 *)(tiles + bytes + i / 2 * 8);
                 u32 which = BANDS == 1 ? odd : 0x4140 + i % 2 * 0x0202;
-                u32 units = __byte_perm(eight.x, 0, which), origins = __byte_perm(eight.y, 0, which);
-                *(float4 *)(to + i * (ROWS * 16)) =
-                    make_float4(__fmul_rn(scale, half_of(units, 0)), __fmul_rn(least, half_of(origins, 0)),
-                                __fmul_rn(scale, half_of(units, 1)), __fmul_rn(least, half_of(origins, 1)));
+                u32 small = __byte_perm(eight.x, 0, which), leasts = __byte_perm(eight.y, 0, which);
+                Line first = line_of(scale, half_of(small, 0), least, half_of(leasts, 0));
+                Line second = line_of(scale, half_of(small, 1), least, half_of(leasts, 1));
+                *(uint4 *)(to + i * (ROWS * 16)) = make_uint4(first.unit, first.origin, second.unit, second.origin);
             }
         }
     };
 
     Nibbles nibbles[BANDS];
-    float4 scales[BANDS][2];
+    Line lines[BANDS][4];
 
     DEVICE void load(const Places &at, const u8 *tiles, int half) {
 #pragma unroll
         for (int b = 0; b < BANDS; b++) {
             nibbles[b].load(tiles + at.quants + b * Q4_K::BYTES, half, 0);
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                scales[b][i] = *(const float4 *)(at.from + ((half * 2 + i) * ROWS + b * BAND) * 16);
+            for (int i = 0; i < 2; i++) {
+                uint4 two = *(const uint4 *)(at.from + ((half * 2 + i) * ROWS + b * BAND) * 16);
+                lines[b][i * 2] = {two.x, two.y}, lines[b][i * 2 + 1] = {two.z, two.w};
+            }
         }
     }
 
-    DEVICE float weight(int band, int step, int i) const {
-        const float4 &four = scales[band][step / 4];
-        bool first = step / 2 % 2 == 0;
-        return nibbles[band].weight(step, i, first ? four.x : four.z, first ? four.y : four.w);
+    DEVICE void pairs(int band, int step, u32 &low, u32 &high) const {
+        lines[band][step / 2].pairs(nibbles[band], step, low, high);
     }
 };
-
-// A lane's four values of a step: columns 2c, 2c + 1 and 2c + 8, 2c + 9.
-template <class Type, int BANDS>
-DEVICE void pairs(const Bands<Type, BANDS> &half, int band, int step, u32 &low, u32 &high) {
-    low = to_bf16_pair(half.weight(band, step, 0), half.weight(band, step, 1));
-    high = to_bf16_pair(half.weight(band, step, 2), half.weight(band, step, 3));
-}
-
-template <class Type> DEVICE void pairs(const Type &half, int step, u32 &low, u32 &high) {
-    low = to_bf16_pair(half.weight(step, 0), half.weight(step, 1));
-    high = to_bf16_pair(half.weight(step, 2), half.weight(step, 3));
-}

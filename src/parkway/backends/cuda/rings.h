@@ -104,42 +104,46 @@ template <int ROWS, int GROUP, int DEPTH> struct Activations {
 };
 
 #ifdef HAS_BULK_COPIES
-// Where a warp is in a ring; `turn` is 0 or 1 in turns.
-struct Place {
-    int slots, bytes, slot = 0, offset = 0;
+constexpr int BARRIERS = 16;  // bytes before what a slot holds
+
+// Where a warp is in a ring, in bytes; `turn` is 0 or 1 in turns.
+template <int SLOT> struct Place {
+    int end, slot = 0;
     u32 turn = 0;
 
-    DEVICE Place(int slots, int bytes) : slots(slots), bytes(bytes) {}
+    DEVICE explicit Place(int slots) : end(slots * SLOT) {}
 
-    DEVICE int before() const { return (slot ? slot : slots) - 1; }
+    DEVICE int before() const { return (slot ? slot : end) - SLOT; }
 
     DEVICE void advance() {
-        slot++, offset += bytes;
-        if (slot == slots)
-            slot = 0, offset = 0, turn ^= 1;
+        slot += SLOT;
+        if (slot == end)
+            slot = 0, turn ^= 1;
     }
 };
 
-// A warp's tiles, each a bulk copy, which one lane asks for.
+// A warp's tiles, each a bulk copy, which one lane asks for. A slot begins with its barrier.
 template <class Type, int BANDS> struct BulkRing {
-    static constexpr int SLOT = BANDS * Type::BYTES, NEXT = 4;
-    u64 *full;
+    static constexpr int SLOT = BARRIERS + BANDS * Type::BYTES, NEXT = 4;
     u8 *slots;
     int depth;
     const u8 *from[BANDS];
 
     template <class Task>
-    DEVICE BulkRing(const Product &p, const Task &task, u64 *full, u8 *slots)
-        : full(full), slots(kept(slots)), depth(p.depth) {
+    DEVICE BulkRing(const Product &p, const Task &task, u8 *rings)
+        : slots(kept(rings + threadIdx.x / 32 * (p.depth * SLOT))), depth(p.depth) {
 #pragma unroll
         for (int b = 0; b < BANDS; b++)
             from[b] = task.first_tile(p, b, Type::BYTES);
     }
 
+    DEVICE u64 *full(int slot) const { return (u64 *)(slots + slot); }
+    DEVICE u8 *tiles(int slot) const { return slots + slot + BARRIERS; }
+
     DEVICE void begin() const {
 #pragma unroll 1
         for (int slot = 0; slot < depth; slot++)
-            begin_barrier(full + slot, 1);
+            begin_barrier(full(slot * SLOT), 1);
     }
 
     // All but one slot; and the next few tiles are asked for, while memory has little else to do than to wait for the
@@ -147,7 +151,7 @@ template <class Type, int BANDS> struct BulkRing {
     DEVICE void fill(int tiles) {
 #pragma unroll 1
         for (int slot = 0; slot < depth - 1 && slot < tiles; slot++)
-            fetch(slot);
+            fetch(slot * SLOT);
         int more = tiles - (depth - 1) < NEXT ? tiles - (depth - 1) : NEXT;
         if (more > 0)
 #pragma unroll
@@ -156,10 +160,10 @@ template <class Type, int BANDS> struct BulkRing {
     }
 
     DEVICE void fetch(int slot) {
-        arrive_expecting(full + slot, SLOT);
+        arrive_expecting(full(slot), BANDS * Type::BYTES);
 #pragma unroll
         for (int b = 0; b < BANDS; b++) {
-            copy_bulk(slots + slot * SLOT + b * Type::BYTES, from[b], Type::BYTES, full + slot);
+            copy_bulk(tiles(slot) + b * Type::BYTES, from[b], Type::BYTES, full(slot));
             from[b] += Type::BYTES;
         }
     }
@@ -168,56 +172,56 @@ template <class Type, int BANDS> struct BulkRing {
 // Activations of a split's columns, for all warps of the block that walk them: a ring `window` tiles long. Its slots are
 // filled by all; if there are more tiles than slots, the first warp then fetches the others. One lane of a warp calls.
 template <int ROWS> struct Window {
-    static constexpr int SLOT = ROWS * X_PITCH;
-    u64 *full, *empty;
+    static constexpr int SLOT = BARRIERS + ROWS * X_PITCH;
     u8 *slots;
     int window, slack, next, end;
-    Place free;
+    Place<SLOT> free;
 
     template <class Task>
-    DEVICE Window(const Product &p, const Task &task, u64 *barriers, u8 *rings)
-        : window(p.window), slack((p.window - 1) / 2), next(task.tile + p.window), end(task.end), free(p.window, 0) {
-        int split = task.part % p.splits;
-        full = barriers + split * window * 2, empty = full + window;
-        slots = kept(rings + split * window * SLOT);
-    }
+    DEVICE Window(const Product &p, const Task &task, u8 *rings)
+        : slots(kept(rings + task.part % p.splits * (p.window * SLOT))), window(p.window), slack((p.window - 1) / 2),
+          next(task.tile + p.window), end(task.end), free(p.window) {}
+
+    DEVICE u64 *full(int slot) const { return (u64 *)(slots + slot); }
+    DEVICE u64 *empty(int slot) const { return full(slot) + 1; }
+    DEVICE u8 *rows(int slot) const { return slots + slot + BARRIERS; }
 
     DEVICE void begin(int warps) const {
 #pragma unroll 1
         for (int slot = 0; slot < window; slot++)
-            begin_barrier(full + slot, 1), begin_barrier(empty + slot, warps);
+            begin_barrier(full(slot * SLOT), 1), begin_barrier(empty(slot * SLOT), warps);
     }
 
     DEVICE void fill(const Product &p, int warp, int warps) const {
 #pragma unroll 1
         for (int slot = warp; slot < window && next - window + slot < end; slot += warps)
-            fetch(p, next - window + slot, slot);
+            fetch(p, next - window + slot, slot * SLOT);
     }
 
     // Rows that don't exist are not written: they make no output. Behind the last column are zeros.
     DEVICE void fetch(const Product &p, int tile, int slot) const {
-        int rows = p.rows < ROWS ? p.rows : ROWS, width = p.columns - tile * TILE_COLUMNS;
+        int count = p.rows < ROWS ? p.rows : ROWS, width = p.columns - tile * TILE_COLUMNS;
         int bytes = 2 * (width < TILE_COLUMNS ? width : TILE_COLUMNS);
-        u8 *to = slots + slot * SLOT;
+        u8 *to = rows(slot);
 #pragma unroll 1
         for (int at = bytes; at < 2 * TILE_COLUMNS; at += 16)
 #pragma unroll 1
-            for (int row = 0; row < rows; row++)
+            for (int row = 0; row < count; row++)
                 *(uint4 *)(to + row * X_PITCH + at) = make_uint4(0, 0, 0, 0);
-        arrive_expecting(full + slot, rows * bytes);
+        arrive_expecting(full(slot), count * bytes);
 #pragma unroll 1
-        for (int row = 0; row < rows; row++)
-            copy_bulk(to + row * X_PITCH, p.x + row * p.x_stride + tile * TILE_COLUMNS, bytes, full + slot);
+        for (int row = 0; row < count; row++)
+            copy_bulk(to + row * X_PITCH, p.x + row * p.x_stride + tile * TILE_COLUMNS, bytes, full(slot));
     }
 
     DEVICE bool is_short() const { return next < end; }
 
     // The warp has done with a slot. The next tile comes to where those that are `slack` tiles behind have been.
     DEVICE void leave(const Product &p, int slot, bool fetches) {
-        arrive(empty + slot);
+        arrive(empty(slot));
         if (!fetches || slack-- > 0)
             return;
-        wait_for_barrier(empty + free.slot, free.turn);
+        wait_for_barrier(empty(free.slot), free.turn);
         fetch(p, next++, free.slot);
         free.advance();
     }
