@@ -7,19 +7,23 @@ import numpy as np
 import pytest
 
 from parkway.backends.cpu.arena import Value
-from parkway.backends.cpu.library import Sample
+from parkway.backends.cpu.library import RowEdits, Sample
 from parkway.backends.cpu.recorder import Recorder
 from parkway.backends.reference import ReferenceStep
 from parkway.backends.reference_sampler import (
     Counters,
     candidates,
     choose,
+    edited,
     log_softmax,
     most_probable,
     philox,
     uniform,
 )
 from parkway.request import SamplingParams
+from parkway.runner.cpu_runner import row_edits
+from parkway.runner.edits import Edits
+from tests.backends.drawn_edits import drawn_edits, every_kind
 from tests.backends.rig import ISAS, CpuPack, Float32s, Rig, raw_tensor
 
 FILTERS = {
@@ -61,8 +65,12 @@ class SamplerRig:
         return [sample.token for part in made for sample in part]
 
 
-def order(how: SamplingParams, counters: Counters, *, target: int = -1, top: int = -1) -> Sample:
+def order(
+    how: SamplingParams, counters: Counters, *, target: int = -1, top: int = -1, edits: Edits | None = None
+) -> Sample:
+    """`edits` must live as long as the order."""
     return Sample(
+        edits=RowEdits() if edits is None else row_edits(edits),
         temperature=how.temperature,
         top_p=how.top_p,
         min_p=how.min_p,
@@ -192,3 +200,57 @@ def test_neighbours_threads_and_instruction_sets_change_no_bit(how: SamplingPara
     rigs = [SamplerRig(logits, isa=isa, threads=threads) for isa in ISAS for threads in (1, 3)]
     for rig in rigs:
         assert [bytes(sample) for sample in rig.run(range(17), orders)] == [bytes(sample) for sample in alone]
+
+
+@every_kind
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("how", [SamplingParams(temperature=0), *(FILTERS[name] for name in ("none", "top_k", "all"))])
+def test_a_token_is_chosen_from_the_edited_logits(kind: str, isa: str, how: SamplingParams) -> None:
+    """And what is reported is of the logits as they were, bit for bit what a look at that token tells."""
+    logits = random_logits(4, 333)
+    rig = SamplerRig(logits, isa=isa)
+    edits = [drawn_edits(kind, 333, seed) for seed in range(4)]
+    counters = [Counters(5, position=row) for row in range(4)]
+    orders = [order(how, counters[row], top=5, edits=edits[row]) for row in range(4)]
+    made = rig.run(range(4), orders)
+    for row, sample in enumerate(made):
+        assert sample.token == choose(edited(logits[row], *edits[row]).astype(np.float64), how, counters[row])
+    looked_up = rig.run(range(4), [order(how, counters[0], target=sample.token, top=5) for sample in made])
+    for sample, seen in zip(made, looked_up, strict=True):
+        assert (sample.token, sample.logprob, list(sample.top_ids)) == (seen.token, seen.logprob, list(seen.top_ids))
+        assert list(sample.top_logprobs) == list(seen.top_logprobs)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_an_edit_rounds_twice(isa: str) -> None:
+    """Fused, the product would keep the bits below its last one, and another token would win."""
+    logits = np.array([[1 + 2.0**-12, 1.0]], np.float32)
+    shrink, offset = (np.array(each, np.float32) for each in ([1 + 2.0**-12, 1], [-(1 + 2.0**-11), -1]))
+    edits = Edits(np.array([0, 1], np.int32), shrink, shrink, offset)
+    assert edited(logits[0], *edits).tolist() == [0, 0]
+    made = SamplerRig(logits[:, ::-1].copy(), isa=isa).run(
+        [0], [order(SamplingParams(temperature=0), Counters(0), edits=edits._replace(ids=edits.ids[::-1].copy()))]
+    )
+    assert made[0].token == 0, "not rounded between"
+
+
+@pytest.mark.parametrize("how", [SamplingParams(temperature=0), FILTERS["none"], FILTERS["all"]])
+def test_there_is_no_token_where_none_is_allowed(how: SamplingParams) -> None:
+    logits = random_logits(2, 70)
+    none = drawn_edits("mask", 70, 0)._replace(mask=np.zeros(3, np.uint32))
+    orders = [order(how, Counters(1), top=5, edits=edits) for edits in (none, None)]
+    made = SamplerRig(logits).run([0, 1], orders)
+    alone = SamplerRig(logits).run([1], orders[1:])
+    assert made[0].token == -1
+    assert bytes(made[1]) == bytes(alone[0])
+
+
+@every_filter
+def test_rows_with_edits_change_no_bit_of_others(how: SamplingParams) -> None:
+    logits = random_logits(18, 500)
+    kinds = (None, "numbers", "mask", "both", None, "all forbidden but one")
+    edits = [kind and drawn_edits(kind, 500, row) for row, kind in enumerate(kinds * 3)]
+    orders = [order(how, Counters(9, position=row), top=20, edits=edits[row] or None) for row in range(18)]
+    alone = [SamplerRig(logits).run([row], [orders[row]])[0] for row in range(18)]
+    for rig in [SamplerRig(logits, isa=isa, threads=threads) for isa in ISAS for threads in (1, 3)]:
+        assert [bytes(sample) for sample in rig.run(range(18), orders)] == [bytes(sample) for sample in alone]

@@ -17,7 +17,7 @@ from parkway.plan.copies import Copy, Owner
 from tests.memory.worlds import HeldWorld, World, worlds
 
 PAGES = 8
-PARK, SAVE_AHEAD, RESTORE, COPY_ON_WRITE = Owner
+PARK, SAVE_AHEAD, RESTORE = Owner
 
 
 class Rig:
@@ -78,10 +78,9 @@ def test_the_target_has_the_bytes_and_all_else_is_unchanged(world: World) -> Non
     rig.submit(PARK, (3, 0), (5, 1))
     rig.submit(SAVE_AHEAD, (7,), (0,))
     rig.submit(RESTORE, (6, 2), (4, 6))
-    rig.submit(COPY_ON_WRITE, (1,), (2,))
     rig.copies.advance()
     device, host = rig.settle()
-    assert device == [0, 1, 1, 3, 106, 5, 102, 7]
+    assert device == [0, 1, 2, 3, 106, 5, 102, 7]
     assert host == [7, 0, 102, 103, 104, 3, 106, 107]
 
 
@@ -129,14 +128,14 @@ def test_a_kernel_reads_a_restored_page_after_its_copy(world: World) -> None:
 
 def test_a_kernel_writes_a_page_after_the_copies_that_read_it(world: World) -> None:
     rig = Rig(world)
-    rig.submit(COPY_ON_WRITE, (3,), (4,))
+    rig.submit(SAVE_AHEAD, (3,), (4,))
     rig.submit(PARK, (5,), (0,))
     rig.copies.advance()
     rig.copies.fence(world.main, reads=[], writes=[3, 5])
     rig.write(3, 50)
     rig.write(5, 50)
-    device, host = rig.settle()
-    assert (device[4], host[0]) == (3, 5)
+    host = rig.settle()[1]
+    assert (host[4], host[0]) == (3, 5)
 
 
 def test_a_fence_begins_what_has_not_begun(world: World) -> None:
@@ -156,7 +155,7 @@ def test_nobody_waits_for_a_copy_that_only_reads_what_is_read() -> None:
     rig = Rig(HeldWorld(lambda queues: queues[0]))
     for owner in (PARK, SAVE_AHEAD):
         rig.submit(owner, (3,), (0,))
-    rig.submit(COPY_ON_WRITE, (3,), (4,))
+    rig.submit(RESTORE, (3,), (4,))
     rig.copies.fence(rig.world.main, reads=[3], writes=[5])
     assert not rig.world.main
     rig.copies.fence(rig.world.main, reads=[4], writes=[])
@@ -174,6 +173,20 @@ def test_so_many_pages_begin_in_a_step(world: World) -> None:
         landed.append([copy.id for copy in rig.copies.landed()])
     assert landed == [[], [1], [2]]
     assert (device[6:], host[:3]) == ([106, 107], [0, 1, 2])
+
+
+def test_a_device_that_is_behind_gets_no_more_than_two_steps_of_pages() -> None:
+    """Whoever adds to a queue of the device that is full waits until there is room."""
+    rig = Rig(HeldWorld(lambda queues: queues[0]), step_pages=2)
+    copies = [rig.submit(PARK, (0, 1, 2), (0, 1, 2)), rig.submit(RESTORE, (4, 5, 6, 7), (4, 5, 6, 7), id=2)]
+    for _ in range(5):
+        rig.copies.advance()
+    device, host = rig.settle()
+    assert (device[4:], host[:3]) == ([104, 5, 6, 7], [0, 1, 2])
+    rig.copies.advance()
+    rig.copies.advance()
+    assert rig.settle()[0][4:] == [104, 105, 106, 107]
+    assert rig.copies.landed() == copies
 
 
 def test_a_step_begins_a_page_however_large_it_is() -> None:

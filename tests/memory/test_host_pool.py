@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from parkway.errors import NoRoom
+from parkway.memory import cuda_copies
 from parkway.memory.cpu_copies import whole_pages
 from parkway.memory.cuda_copies import PinnedSlab
 from parkway.memory.host_pool import HostPool
@@ -88,6 +89,32 @@ def test_memory_is_made_ahead_in_order_and_all_but_that_is_given_back() -> None:
     assert pool.held_bytes == 2 * 64 * 2**20
     pool.release(0)
     assert pool.held_bytes == 0
+
+
+def test_only_what_is_made_ahead_takes_its_time() -> None:
+    def beside(size_bytes: int) -> HeldSlab:
+        made.append(size_bytes)
+        return HeldSlab(size_bytes)
+
+    made: list[int] = []
+    pool = HostPool(1000 * 2**20, 9 * 2**20, HeldSlab, allocate_beside=beside)
+    pool.prepare([0])
+    assert not made
+    pool.reserve(1)
+    joined(pool)
+    assert made == [64 * 2**20]
+
+
+def test_pinning_beside_steps_leaves_them_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, clock = [], iter(range(0, 1000, 3))
+    monkeypatch.setattr(cuda_copies, "_pin", lambda page, slab: told.append(f"pin {page.nbytes}"))
+    monkeypatch.setattr(cuda_copies, "sleep", lambda seconds: told.append(f"sleep {seconds}"))
+    monkeypatch.setattr(cuda_copies, "perf_counter", lambda: next(clock))
+    PinnedSlab(torch.zeros(5), 60, beside=True)
+    assert told == ["pin 20", "sleep 3"] * 3
+    told.clear()
+    PinnedSlab(torch.zeros(5), 60)
+    assert told == ["pin 20"] * 3
 
 
 def test_what_can_not_be_made_ahead_is_refused_when_it_is_needed() -> None:

@@ -2,20 +2,24 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from parkway.backends.bit_check import BitCheckFailed, Verdict
+from parkway.backends.cuda import mapped
 from parkway.backends.cuda.device import Device
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
 from parkway.plan.copies import Copy, Owner
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Output, Request, SamplingParams
-from parkway.runner import cuda_load
+from parkway.runner import Sampled, cuda_load
 from parkway.runner.cpu_load import load_on_cpu
 from parkway.runner.cuda_load import CudaModel, load_on_gpu
+from parkway.runner.cuda_runner import CudaRunner
+from parkway.runner.cuda_step import DeviceStep, Steps
 from parkway.runner.load import Model
 from parkway.weights import open_checkpoint
 from parkway.weights.shapes import Shape
@@ -101,6 +105,14 @@ def test_graphs_change_no_bit(model: CudaModel, together: dict[int, list[Output]
     assert answers(model, REQUESTS, replace(SETTINGS, cuda_graphs="off")) == together
 
 
+def test_steps_of_nobody_change_no_bit(
+    model: CudaModel, together: dict[int, list[Output]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are run at load, to capture graphs; here as if there were some."""
+    monkeypatch.setattr(Steps, "decode_buckets", (1, 2))
+    assert answers(model, REQUESTS) == together
+
+
 @pytest.mark.parametrize("beside", [True, False], ids=["beside", "at once"])
 def test_what_a_launched_step_writes_is_parked_and_comes_back(model: CudaModel, beside: bool) -> None:
     runner = model.runner(SETTINGS)
@@ -116,6 +128,63 @@ def test_what_a_launched_step_writes_is_parked_and_comes_back(model: CudaModel, 
     parked, back = (runner._store.page(page).flatten().view(torch.uint8) for page in (2, 0))
     assert torch.equal(parked, back)
     assert parked.any()
+
+
+def a_step(*chunks: tuple[int, tuple[int, ...]], start: int = 0, tokens: int = 1) -> StepPlan:
+    """For each (slot, pages) the next tokens of a prompt, sampled from."""
+    prompt = tuple(REQUESTS[1].prompt[start : start + tokens])
+    return StepPlan(tuple([Chunk(slot, REQUESTS[1], start, prompt, pages, True) for slot, pages in chunks]))
+
+
+def sampled(runner: CudaRunner, plan: StepPlan) -> list[Sampled]:
+    runner.launch(plan)
+    return [each for _, each in runner.land()]
+
+
+def test_a_step_has_no_need_of_a_copy_engine(model: CudaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That serves one after the other, and pages of parked chats take it milliseconds."""
+    runner = model.runner(SETTINGS)
+    for start in range(2):  # what is done once: kernels are tuned, graphs captured
+        sampled(runner, a_step((0, (2,)), start=start))
+    with monkeypatch.context() as patch:
+        for name in ("copy_", "cpu", "cuda") + ("to",) * torch.cuda.is_available():  # the interpreter needs it
+            patch.setattr(torch.Tensor, name, lambda *asked, name=name, **how: pytest.fail(name))
+        assert sampled(runner, a_step((0, (2, 1)), start=2))
+
+
+def test_nobody_reads_words_that_were_not_sent(model: CudaModel) -> None:
+    clean, foul = (model.runner(SETTINGS) for _ in range(2))
+    foul._steps.words.fill_(2**30)
+    plan = a_step((0, (2,)), tokens=20)
+    wanted = sampled(clean, plan)
+    assert [sampled(foul, plan) for _ in range(2)] == [wanted] * 2, "launched one by one, then as a graph"
+
+
+def test_the_device_has_the_page_tables_of_every_step(model: CudaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeviceStep, "run", lambda step, **how: None)
+    runner, send = model.runner(SETTINGS), mapped.send
+    expected: dict[int, tuple[int, ...]] = {}
+    sent: list[int] = []
+
+    def told(*asked: Any) -> None:
+        sent.append(asked[-1])
+        send(*asked)
+
+    monkeypatch.setattr(mapped, "send", told)
+    same = (2, 0)
+    steps: list[list[tuple[int, tuple[int, ...]]]] = [
+        [(0, (2,)), (1, (1, 3))],
+        [(1, (1, 3)), (0, same)],  # equal; longer by a page
+        [(0, same)],
+        [(0, (0, 2, 1, 3)), (1, (3, 1))],  # others, as after a park
+        [(0, (0, 2)), (1, (3, 1, 2, 0))],  # fewer; longer by two
+    ]
+    for chunks in steps:
+        sampled(runner, a_step(*chunks))
+        expected |= dict(chunks)
+        for slot, pages in expected.items():
+            assert tuple(runner._steps.tables[slot, : len(pages)].tolist()) == pages
+    assert sent == [3, 1, 0, 6, 4]
 
 
 def test_a_kernel_whose_bits_depend_on_the_batch_makes_the_load_fail_by_name(

@@ -11,6 +11,10 @@ from typing import Any, Protocol
 
 from parkway.plan.copies import Copy
 
+MOST_STEPS = 2
+"""Whose copies may be under way: enough that the bus has always work, and so few that no queue of the device fills up,
+since whoever adds to a full one waits until there is room, and launches nothing meanwhile."""
+
 
 class Event(Protocol):
     """A point in a queue of the device."""
@@ -75,6 +79,8 @@ class CopyEngine:
         self._step_pages = max(1, step_bytes // device.page_bytes)
         self._behind: Event | None = None
         self._open: list[_Open] = []
+        self._under_way: list[tuple[Event, int]] = []
+        """Ends of what steps have begun, and how many pages each is behind."""
 
     def after(self, event: Event) -> None:
         """Copies that are submitted from now on wait for it: the end of the last step that was launched."""
@@ -87,12 +93,18 @@ class CopyEngine:
         self._open.append(_Open(copy, self._behind))
 
     def advance(self) -> None:
-        """Begins what one step may begin, a page at least, in the order of submission. Call it once a step."""
-        pages_left = self._step_pages
+        """Begins what one step may begin, a page at least, in the order of submission, unless the device is behind.
+        Call it once a step."""
+        self._under_way = [(end, pages) for end, pages in self._under_way if not end.happened]
+        room = MOST_STEPS * self._step_pages - sum([pages for _, pages in self._under_way])
+        pages_left = min(self._step_pages, room)
         for each in self._open:
-            if not pages_left:
+            if pages_left <= 0:
                 return
-            pages_left -= self._begin(each, pages_left)
+            begun = self._begin(each, pages_left)
+            pages_left -= begun
+            if begun:
+                self._under_way.append((each.end or self._lane(each).record(), begun))
 
     def fence(self, queue: Any, *, reads: Iterable[int], writes: Iterable[int]) -> None:
         """What is put on `queue` from now on may read and write these device pages: copies that would clash end first.
@@ -137,7 +149,7 @@ class CopyEngine:
         if each.end is not None:
             return 0
         copy, first = each.copy, each.begun
-        lane = self._outward if copy.to_host else self._inward
+        lane = self._lane(each)
         source = self._host if copy.from_host else self._device
         target = self._host if copy.to_host else self._device
         each.begun = min(first + most, len(copy.sources))
@@ -148,3 +160,6 @@ class CopyEngine:
         if each.begun == len(copy.sources):
             each.end = lane.record()
         return each.begun - first
+
+    def _lane(self, each: _Open) -> Lane:
+        return self._outward if each.copy.to_host else self._inward

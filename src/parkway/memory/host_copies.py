@@ -10,7 +10,8 @@ class HostCopies:
     """`Copies` by an engine that copies to and from this host pool. `beside` as a runner's `copies` has it.
     `spare_bytes` are reserved: memory that is to be there before a park needs it.
 
-    A copy that fails comes out of `landed`, `wait` or `drain` as the device's exception, since its pages are lost.
+    A copy that fails comes out of `advance`, `landed`, `wait` or `drain` as the device's exception, since its pages are
+    lost.
     """
 
     def __init__(self, engine: CopyEngine, host: HostPool, *, beside: bool, spare_bytes: int = 0) -> None:

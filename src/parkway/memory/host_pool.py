@@ -44,8 +44,9 @@ def slab_size(page_bytes: int, most_bytes: int) -> int:
 class HostPool:
     """Pages of `page_bytes`, counted from 0, as many as fit into `most_bytes` by slabs of one size and a smaller last.
 
-    `allocate` makes a slab of so many bytes or raises MemoryError. `size` says of how many bytes a slab is, given those
-    of a page and the most that it may have; 0 where no page fits.
+    `allocate` makes a slab of so many bytes or raises MemoryError; `allocate_beside` does the same without haste, for
+    what is made ahead while steps run. `size` says of how many bytes a slab is, given those of a page and the most that
+    it may have; 0 where no page fits.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class HostPool:
         page_bytes: int,
         allocate: Callable[[int], Slab],
         size: Callable[[int, int], int] = slab_size,
+        allocate_beside: Callable[[int], Slab] | None = None,
     ) -> None:
         self.page_bytes = page_bytes
         self._slab_bytes = size(page_bytes, most_bytes)
@@ -62,6 +64,7 @@ class HostPool:
         self._last_bytes = size(page_bytes, rest_bytes)
         self.pages = self._alike * self._slab_pages + self._last_bytes // page_bytes
         self._allocate = allocate
+        self._allocate_beside = allocate_beside or allocate
         self._slabs: dict[int, Slab] = {}
         self._used_slabs = 0
         self._lock = threading.Lock()
@@ -81,7 +84,7 @@ class HostPool:
         for slab in sorted({self._slab_of(number) for number in numbers}):
             self._used_slabs = max(self._used_slabs, slab + 1)
             try:
-                self._make(slab)
+                self._make(slab, self._allocate)
             except MemoryError:
                 raise NoRoom(
                     f"no memory for parked chats: {self._size_of(slab) / 2**20:,.0f} MiB can't be had, "
@@ -93,13 +96,17 @@ class HostPool:
 
         Pages are handed out in the order of their numbers, so these are what will be needed next.
         """
-        if not self._slab_bytes or (self._reserving and self._reserving.is_alive()):
+        if self._reserving and self._reserving.is_alive():
             return
-        first, last = self._used_slabs, min(self._used_slabs + -(-spare_bytes // self._slab_bytes), self._most_slabs)
-        missing = [slab for slab in range(first, last) if slab not in self._slabs]
+        missing = self._missing(spare_bytes)
         if missing:
-            self._reserving = threading.Thread(target=self._make_ahead, args=(missing,), name="host pages", daemon=True)
+            ahead = (missing, self._allocate_beside)
+            self._reserving = threading.Thread(target=self._make_ahead, args=ahead, name="host pages", daemon=True)
             self._reserving.start()
+
+    def make_ready(self, spare_bytes: int) -> None:
+        """Makes slabs of so many bytes before anything runs that could wait for them."""
+        self._make_ahead(self._missing(spare_bytes), self._allocate)
 
     def has(self, numbers: Iterable[int]) -> bool:
         """Whether these pages have memory already."""
@@ -124,17 +131,24 @@ class HostPool:
     def _size_of(self, slab: int) -> int:
         return self._slab_bytes if slab < self._alike else self._last_bytes
 
-    def _make(self, slab: int) -> None:
+    def _make(self, slab: int, allocate: Callable[[int], Slab]) -> None:
         """Raises MemoryError."""
         if slab not in self._slabs:
             with self._lock:  # whoever makes slabs ahead may be at this one
                 if slab not in self._slabs:
-                    self._slabs[slab] = self._allocate(self._size_of(slab))
+                    self._slabs[slab] = allocate(self._size_of(slab))
 
-    def _make_ahead(self, slabs: Iterable[int]) -> None:
+    def _missing(self, spare_bytes: int) -> list[int]:
+        """Slabs that are not there, of so many bytes beyond those that have been used."""
+        if not self._slab_bytes:
+            return []
+        first, last = self._used_slabs, min(self._used_slabs + -(-spare_bytes // self._slab_bytes), self._most_slabs)
+        return [slab for slab in range(first, last) if slab not in self._slabs]
+
+    def _make_ahead(self, slabs: Iterable[int], allocate: Callable[[int], Slab]) -> None:
         with suppress(MemoryError):  # whoever needs it will say so
             for slab in slabs:
-                self._make(slab)
+                self._make(slab, allocate)
 
     def _slab_of(self, number: int) -> int:
         assert 0 <= number < self.pages, f"there is no host page {number}"

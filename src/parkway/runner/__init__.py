@@ -1,21 +1,32 @@
 """The computing half of a plan: batches, kernels, sampling. Knows nothing about who waits or why."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from parkway.memory.copies import Copies
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import TokenLogprob
+from parkway.runner.edits import NO_EDITS, Edits
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: their reciprocal leaves the range of fp32."""
 
 
+NOTHING_ALLOWED = -1
+"""In place of a token where the edits of a chunk leave none that may be chosen."""
+
+
 class Sampled(NamedTuple):
-    """What a step found out for one chunk. `token_id` is None unless the chunk samples."""
+    """What a step found out for one chunk. `token_id` is None unless the chunk samples, or NOTHING_ALLOWED."""
 
     token_id: int | None
     logprob: TokenLogprob | None
     scored: list[TokenLogprob]
+    hidden: npt.NDArray[np.float32] | None = None
+    """[scored rows, width] of a request for an embedding: what the output matrix would be multiplied with."""
 
 
 class Runner(Protocol):
@@ -40,6 +51,10 @@ class Runner(Protocol):
         """Most rows of one step that may need logits."""
 
     @property
+    def embedding_width(self) -> int:
+        """Numbers of a hidden state; 0: it tells none."""
+
+    @property
     def ahead(self) -> int:
         """Steps that may be in flight when the next is launched."""
 
@@ -51,8 +66,11 @@ class Runner(Protocol):
     def bit_check(self) -> str | None:
         """What the check of that found, where there is one."""
 
-    def launch(self, plan: StepPlan) -> None:
-        """Begins a step that has chunks. May return before it has run."""
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
+        """Begins a step that has chunks. May return before it has run.
+
+        `edits`, by slot: what to change about the logits before a chunk's token is chosen.
+        """
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         """Waits for the oldest step in flight; returns what it found out, in its plan's order."""

@@ -83,7 +83,11 @@ class CpuModel:
         logits = self.family.forward(recorder)
         recorder.sample(logits, config.vocabulary)
         program = Program(recorder, logits, Pool(settings.threads or len(cores())))
-        return CpuRunner(program, store, slots=settings.parallel, max_rows=rows, logit_rows=machine.max_logit_rows)
+        assert recorder.hidden, "a forward pass without logits"
+        hidden = program.rows(recorder.hidden, machine.max_logit_rows)
+        return CpuRunner(
+            program, store, hidden, slots=settings.parallel, max_rows=rows, logit_rows=machine.max_logit_rows
+        )
 
 
 def load_on_cpu(checkpoint: Checkpoint, settings: EngineSettings) -> CpuModel:

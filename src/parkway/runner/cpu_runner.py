@@ -1,10 +1,12 @@
 """Runs steps on the CPU: a plan becomes one batch, one call into C++, and what it sampled."""
 
 import ctypes as C
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
-from parkway.backends.cpu.library import Batch, Sample
+from parkway.backends.cpu.library import Batch, RowEdits, Sample
 from parkway.backends.cpu.program import Program
 from parkway.memory import cpu_copies
 from parkway.memory.host_copies import HostCopies
@@ -12,6 +14,7 @@ from parkway.memory.page_store import PageStore
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
 from parkway.runner import GREEDY_BELOW, Sampled
+from parkway.runner.edits import NO_EDITS, Edits
 
 
 class CpuRunner:
@@ -21,8 +24,20 @@ class CpuRunner:
     exact = True
     bit_check = None
 
-    def __init__(self, program: Program, store: PageStore, *, slots: int, max_rows: int, logit_rows: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        store: PageStore,
+        hidden: npt.NDArray[np.float32],
+        *,
+        slots: int,
+        max_rows: int,
+        logit_rows: int,
+    ) -> None:
+        """`hidden`: what the program leaves of each logit row, before the output matrix."""
         self.program = program
+        self.embedding_width = hidden.shape[1]
+        self._hidden = hidden
         self.pages = store.pages
         self.pool_bytes = store.bytes
         self.page_bytes = store.page_bytes
@@ -48,10 +63,10 @@ class CpuRunner:
         )
         self._results: list[tuple[Chunk, Sampled]] = []
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         rows = logit_rows = 0
         for chunk in plan.chunks:
-            logit_rows = self._ask(chunk, rows, logit_rows)
+            logit_rows = self._ask(chunk, rows, logit_rows, edits.get(chunk.slot))
             rows = self._place(chunk, rows)
         self._batch.rows, self._batch.logit_rows = rows, logit_rows
         self.program.run(self._batch)
@@ -80,15 +95,17 @@ class CpuRunner:
             self._table_in_use[chunk.slot] = chunk.pages
         return end
 
-    def _ask(self, chunk: Chunk, row: int, logit_row: int) -> int:
+    def _ask(self, chunk: Chunk, row: int, logit_row: int, edits: Edits | None) -> int:
         """Writes what each logit row of a chunk is wanted for; returns the next free logit row."""
         for scored in chunk.scored_rows:
             self._logit_row[logit_row] = row + scored
-            self._samples[logit_row] = _scored(chunk, scored)
+            self._samples[logit_row] = _NOTHING if chunk.request.sampling.embed else _scored(chunk, scored)
             logit_row += 1
         if chunk.samples:
             self._logit_row[logit_row] = row + len(chunk.tokens) - 1
             self._samples[logit_row] = self._sampled(chunk)
+            if edits is not None:
+                self._samples[logit_row].edits = row_edits(edits)
             logit_row += 1
         return logit_row
 
@@ -103,14 +120,22 @@ class CpuRunner:
     def _collect(self, plan: StepPlan) -> None:
         at = 0
         for chunk in plan.chunks:
-            scored = [_logprob(self._samples[at + i]) for i in range(len(chunk.scored_rows))]
-            at += len(scored)
+            owed, scored, hidden = range(at, at + len(chunk.scored_rows)), [], None
+            if chunk.request.sampling.embed:
+                hidden = self._hidden[owed.start : owed.stop].copy()
+            else:
+                scored = [_logprob(self._samples[i]) for i in owed]
+            at = owed.stop
             token, logprob = None, None
             if chunk.samples:
                 sample = self._samples[at]
                 token, logprob = sample.token, _logprob(sample) if sample.top >= 0 else None
                 at += 1
-            self._results.append((chunk, Sampled(token, logprob, scored)))
+            self._results.append((chunk, Sampled(token, logprob, scored, hidden)))
+
+
+_NOTHING = Sample(target=-1, top=-1)
+"""Orders for a row whose logits nobody wants."""
 
 
 def _orders(request: Request) -> Sample:
@@ -127,6 +152,13 @@ def _orders(request: Request) -> Sample:
         prompt_index=request.prompt_index,
         choice_index=request.choice_index,
     )
+
+
+def row_edits(edits: Edits) -> RowEdits:
+    """Valid as long as the arrays live."""
+    mask = None if edits.mask is None else edits.mask.ctypes.data
+    numbers = (each.ctypes.data for each in (edits.ids, edits.shrink, edits.grow, edits.offset))
+    return RowEdits(*numbers, len(edits.ids), mask)
 
 
 def _scored(chunk: Chunk, row: int) -> Sample:

@@ -107,7 +107,9 @@ class CudaModel:
             self.family, self._operations(pool, settings), pool, sizes, device, graphs=settings.cuda_graphs == "on"
         )
         exact = settings.numerics == "exact"
-        return CudaRunner(steps, store, device, exact=exact, bit_check=str(self.verdict))
+        runner = CudaRunner(steps, store, device, exact=exact, bit_check=str(self.verdict))
+        runner.warm()
+        return runner
 
     def _operations(self, pool: Pool, settings: EngineSettings) -> CudaOps:
         group, head_dim = pool.heads // pool.kv.kv_heads, pool.kv.head_dim

@@ -1,9 +1,12 @@
 """Runs steps on the GPU: fills one step's words, launches it, and reads back what it sampled a step later.
 
-The host never waits for the device but in `land`, and there only for the step before the one in flight.
+The host never waits for the device but in `land`, and there only for the step before the one in flight. Nothing of a
+step goes through a copy engine, where it would wait for the pages of parked chats: kernels read and write the host's
+memory themselves.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parkway.backends.cuda import mapped
 from parkway.backends.cuda.attention_work import Chunks
 from parkway.backends.cuda.device import Device, Event
 from parkway.backends.cuda.sample import ORDER, RESULT
+from parkway.backends.cuda.sample_row import RESULT_WORDS
 from parkway.memory import cuda_copies
 from parkway.memory.copy_engine import CopyEngine
 from parkway.memory.cuda_page_store import CudaPageStore
@@ -21,7 +26,9 @@ from parkway.memory.host_copies import HostCopies
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
 from parkway.runner import GREEDY_BELOW, Sampled
+from parkway.runner.cuda_edits import PinnedEdits
 from parkway.runner.cuda_step import DeviceStep, Steps
+from parkway.runner.edits import NO_EDITS, Edits
 
 AHEAD = 1
 """Steps that may be in flight while the host plans the next."""
@@ -34,9 +41,10 @@ class _Flying(NamedTuple):
 
 
 class CudaRunner:
-    """A `Runner` on one stream; what a step sampled is copied to the host on another."""
+    """A `Runner` on one stream; what a step sampled is written to the host's memory on another."""
 
     ahead = AHEAD
+    embedding_width = 0
 
     def __init__(self, steps: Steps, store: CudaPageStore, device: Device, *, exact: bool, bit_check: str) -> None:
         self.exact = exact
@@ -51,35 +59,47 @@ class CudaRunner:
         self._flying: deque[_Flying] = deque()
         self._requests: list[Request | None] = [None] * steps.sizes.slots
         self._orders = np.zeros(steps.sizes.slots, ORDER)
-        self._tables_in_use: list[tuple[int, ...] | None] = [None] * steps.sizes.slots
-        # A buffer is filled again when the step that last used it has landed: one more than can be in flight.
+        self._tables_in_use: list[tuple[int, ...]] = [()] * steps.sizes.slots
+        # A buffer is filled again when the step that last used it has landed, so that all kernels which read or write
+        # it have ended: one more than can be in flight.
         self._buffers = deque(_Buffers.made(steps, device) for _ in range(AHEAD + 2))
         self._device = device
         self._reader = device.stream()
         self._last_read: Event | None = None
         self._copy_engine: CopyEngine | None = None
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         """Queues a step on the device and returns."""
+        self._queue(plan, edits, sum(len(chunk.tokens) for chunk in plan.chunks))
+
+    def warm(self) -> None:
+        """Captures the graphs of steps in which every slot has a row at most: no chat will wait for one of these."""
+        for rows in self._steps.decode_buckets:
+            self._queue(StepPlan(), NO_EDITS, rows)
+            self.land()
+
+    def _queue(self, plan: StepPlan, edits: Mapping[int, Edits], rows: int) -> None:
+        """Queues a step of so many rows, those that the plan does not have being nobody's."""
         buffers = self._buffers[0]
         self._buffers.rotate(-1)
-        rows = sum(len(chunk.tokens) for chunk in plan.chunks)
         asked = sum(len(chunk.scored_rows) + chunk.samples for chunk in plan.chunks)
         step = self._steps.of(rows)
         device, main = self._device, self._steps.stream
         with device.on(main):
-            self._set_tables(plan, buffers)
-            self._fill(plan, step, buffers.words.numpy())
-            step.words.copy_(buffers.words[: step.layout.words], non_blocking=True)
+            self._fill(plan, edits, step, buffers)
+            changes = self._change_tables(plan, buffers)
+            places = (self._steps.tables, buffers.places, buffers.pages)
+            mapped.send(self._steps.words, buffers.words, step.used_words, *places, changes)
             if self._last_read is not None:  # until then the results of the step before are still needed
                 self._last_read.hold(main)
-            step.run()
+            step.run(edited=bool(edits))
             end = device.record(main)
             end.hold(self._reader)
         if self._copy_engine is not None:
             self._copy_engine.after(end)
         with device.on(self._reader):
-            buffers.results[:asked].copy_(self._steps.results[:asked], non_blocking=True)
+            if asked:
+                mapped.fetch(buffers.results, self._steps.results, asked * RESULT_WORDS)
             read = self._last_read = device.record(self._reader)
         self._flying.append(_Flying(plan, buffers.results.numpy().view(RESULT)[:asked, 0], read))
 
@@ -107,34 +127,44 @@ class CudaRunner:
         host = cuda_copies.host_pool(self._store, most_bytes)
         self._copy_engine = cuda_copies.copy_engine(self._store, host, self._device)
         self._copy_engine.after(self._device.record(self._steps.stream))
-        host.reserve(cuda_copies.SPARE_BYTES)
+        host.make_ready(cuda_copies.SPARE_BYTES)
         return HostCopies(self._copy_engine, host, beside=beside, spare_bytes=cuda_copies.SPARE_BYTES)
 
-    def _set_tables(self, plan: StepPlan, buffers: "_Buffers") -> None:
-        """Sends the page tables that have changed."""
+    def _change_tables(self, plan: StepPlan, buffers: "_Buffers") -> int:
+        """Writes what differs from the page tables that the device has, where one differs; returns how many pages."""
+        places, pages = buffers.places.numpy(), buffers.pages.numpy()
+        width, at = self._steps.sizes.pages, 0
         for chunk in plan.chunks:
-            if self._tables_in_use[chunk.slot] is not chunk.pages:
-                row = buffers.tables[chunk.slot]
-                row.numpy()[: len(chunk.pages)] = chunk.pages
-                self._steps.tables[chunk.slot].copy_(row, non_blocking=True)
-                self._tables_in_use[chunk.slot] = chunk.pages
+            had = self._tables_in_use[chunk.slot]
+            if had is chunk.pages:
+                continue
+            self._tables_in_use[chunk.slot] = chunk.pages
+            first = len(had) if chunk.pages[: len(had)] == had else 0
+            end = at + len(chunk.pages) - first
+            places[at:end] = np.arange(first, len(chunk.pages)) + chunk.slot * width
+            pages[at:end] = chunk.pages[first:]
+            at = end
+        return at
 
-    def _fill(self, plan: StepPlan, step: DeviceStep, words: npt.NDArray[np.int32]) -> None:
-        """Writes a plan's rows: tokens, places, what each logit row is for, and attention's work."""
+    def _fill(self, plan: StepPlan, edits: Mapping[int, Edits], step: DeviceStep, buffers: "_Buffers") -> None:
+        """Writes a plan's rows: tokens, places, what each logit row is for, its edits, and attention's work."""
         chunks = plan.chunks
         counts = np.array([len(chunk.tokens) for chunk in chunks], np.int32)
         slots = np.array([chunk.slot for chunk in chunks], np.int32)
         starts = np.array([chunk.start for chunk in chunks], np.int32)
         firsts = np.cumsum(counts, dtype=np.int32) - counts
         rows = int(counts.sum())
-        part = step.parts(words)
+        part = step.parts(buffers.words.numpy())
         part["tokens"][:rows] = [token for chunk in chunks for token in chunk.tokens]
         part["tokens"][rows:] = 0
         part["slots"][:rows] = np.repeat(slots, counts)
         part["slots"][rows:] = 0
         part["positions"][:rows] = np.arange(rows, dtype=np.int32) + np.repeat(starts - firsts, counts)
         part["positions"][rows:] = -1
-        self._ask(chunks, firsts, part["logit_row"], part["orders"].view(ORDER)[:, 0])
+        chosen = self._ask(chunks, firsts, part["logit_row"], part["orders"].view(ORDER)[:, 0])
+        if edits:
+            edited = [(chosen[slot], each) for slot, each in edits.items()]
+            buffers.edits.write(edited, part["edits"], part["edits_place"])
         step.fill_work(part, Chunks(firsts, counts, slots, starts))
 
     def _ask(
@@ -143,9 +173,12 @@ class CudaRunner:
         firsts: npt.NDArray[np.int32],
         logit_row: npt.NDArray[np.int32],
         orders: npt.NDArray[np.void],
-    ) -> None:
-        """Writes which rows need logits and what for, in the order in which `land` reads the results."""
-        at = 0
+    ) -> dict[int, int]:
+        """Writes which rows need logits and what for, in the order in which `land` reads the results.
+
+        Returns, by slot, the logit row that its next token is chosen from.
+        """
+        at, chosen = 0, {}
         for chunk, first in zip(chunks, firsts.tolist(), strict=True):
             for row in chunk.scored_rows:
                 logit_row[at], orders[at] = first + row, _scored(chunk, row)
@@ -156,22 +189,28 @@ class CudaRunner:
                     self._orders[chunk.slot] = _order(chunk.request, chunk.slot)
                 logit_row[at], orders[at] = first + len(chunk.tokens) - 1, self._orders[chunk.slot]
                 orders[at]["position"] = chunk.end
+                chosen[chunk.slot] = at
                 at += 1
         logit_row[at:], orders[at:] = 0, _UNUSED
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class _Buffers:
-    """Pinned memory of one step in flight: its words, its page tables, what it sampled."""
+    """Pinned memory of one step in flight: its words, its edits, what changes in page tables (flat places, pages), its
+    results."""
 
     words: torch.Tensor
-    tables: torch.Tensor
+    edits: PinnedEdits
+    places: torch.Tensor
+    pages: torch.Tensor
     results: torch.Tensor
 
     @classmethod
     def made(cls, steps: Steps, device: Device) -> "_Buffers":
-        tables, results = tuple(steps.tables.shape), (steps.sizes.logit_rows, RESULT.itemsize // 4)
-        return cls(device.pinned((steps.most_words,)), device.pinned(tables), device.pinned(results))
+        places, pages = (device.pinned((steps.tables.numel(),)) for _ in range(2))
+        results = device.pinned((steps.sizes.logit_rows, RESULT_WORDS))
+        return cls(device.pinned((steps.most_words,)), PinnedEdits(device), places, pages, results)
 
 
 _UNUSED = np.zeros((), ORDER)

@@ -4,7 +4,7 @@ Few rows are padded to a bucket, whose launches are replayed as one graph; many 
 their kernels last longer than their launches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from parkway.backends.cuda.batch import Layout
 from parkway.backends.cuda.device import Device
 from parkway.backends.cuda.operations import CudaOps, Pool, StepTensors
 from parkway.backends.cuda.sample import ORDER, RESULT, Sampler
+from parkway.backends.cuda.sample_edits import EDIT_WORDS
 from parkway.models import Dense
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -56,6 +57,12 @@ class Steps:
         self.words = torch.zeros(self.most_words, dtype=torch.int32, device=on)
         self._captured: dict[int, DeviceStep] = {}
 
+    @property
+    def decode_buckets(self) -> tuple[int, ...]:
+        """Buckets of the steps in which each slot has a row at most, where steps are captured."""
+        slots = min(bucket for bucket in (*BUCKETS, self.sizes.slots) if bucket >= self.sizes.slots)
+        return tuple(bucket for bucket in BUCKETS if bucket <= slots) if self.graphs else ()
+
     def of(self, rows: int) -> "DeviceStep":
         """The step for so many rows."""
         bucket = next((bucket for bucket in BUCKETS if bucket >= rows), None)
@@ -78,7 +85,9 @@ class Steps:
             "positions": (rows,),
             "logit_row": (logit_rows,),
             "orders": (logit_rows, ORDER.itemsize // 4),
-            **work.shapes,
+            "edits": (logit_rows, EDIT_WORDS),
+            "edits_place": (2,),
+            **{name: work.shapes[name] for name in ("few_count", "many", "many_count", "few")},
         }
         return Layout.of(shapes), work
 
@@ -89,14 +98,13 @@ class DeviceStep:
     def __init__(self, steps: Steps, rows: int, layout: Layout, work: attention_work.Sizes) -> None:
         self.rows = rows
         self.layout = layout
-        self.words = steps.words[: layout.words]
         self._steps = steps
         self._work = work
         self._part = {name: layout.part(steps.words, name) for name in layout.shapes}
         self._few = self._many = 0
         self._chunks: Chunks | None = None
-        self._runs = {False: self._first_run, True: self._first_run}
-        """By whether there is work for many rows: what runs the step."""
+        self._runs: dict[tuple[bool, bool], Callable[[], None]] = {}
+        """By whether there is work for many rows, and whether rows have edits: what runs the step."""
 
     def parts(self, words: Words) -> dict[str, Words]:
         """The host's words, cut as the device's are."""
@@ -106,24 +114,31 @@ class DeviceStep:
             made[name] = words[at : at + int(np.prod(shape))].reshape(shape)
         return made
 
+    @property
+    def used_words(self) -> int:
+        """How many of the words say something: all but the rest of `few`, which is long for the sake of deep chats."""
+        return self.layout.offsets["few"] + self._few * self.layout.shapes["few"][1]
+
     def fill_work(self, part: Mapping[str, Words], chunks: Chunks) -> None:
         """Writes attention's work for the step's chunks."""
         lists = Lists(part["few"], part["few_count"], part["many"], part["many_count"])
         self._few, self._many = attention_work.build(self._work, chunks, self.rows, lists)
         self._chunks = chunks
 
-    def run(self) -> None:
-        """Computes what the words say; the first time by launching each kernel."""
-        self._runs[self._many > 0]()
-
-    def _first_run(self) -> None:
-        self._forward(self._few, self._many)
+    def run(self, *, edited: bool) -> None:
+        """Computes what the words say; the first time by launching each kernel. `edited`: whether rows have edits."""
+        kind = self._many > 0, edited
+        if kind in self._runs:
+            self._runs[kind]()
+            return
+        self._forward(self._few, self._many, edited)
         if self._steps.graphs and self.rows in BUCKETS:
-            many = self._many > 0
-            few_items, tiles = self._work.items, self._work.tiles if many else 0
-            self._runs[many] = self._steps.device.capture(self._steps.stream, lambda: self._forward(few_items, tiles))
+            few_items, tiles = self._work.items, self._work.tiles if self._many else 0
+            self._runs[kind] = self._steps.device.capture(
+                self._steps.stream, lambda: self._forward(few_items, tiles, edited)
+            )
 
-    def _forward(self, few: int, many: int) -> None:
+    def _forward(self, few: int, many: int, edited: bool) -> None:
         """Launches the forward pass and the sampler, with room for so many items of attention's lists."""
         steps, part = self._steps, self._part
         work = Work(part["few"][:few], part["few_count"], part["many"][:many], part["many_count"])
@@ -139,6 +154,10 @@ class DeviceStep:
         )
         steps.ops.begin(step)
         logits = steps.family.forward(steps.ops)
-        rows = len(part["logit_row"])
-        early = steps.ops.early
-        steps.sampler.run(logits, part["orders"], steps.last_tokens, steps.results, rows, early)
+        rows, orders, early = len(part["logit_row"]), part["orders"], steps.ops.early
+        out = steps.last_tokens, steps.results
+        if edited:
+            edits = part["edits"], part["edits_place"].view(torch.int64)
+            steps.sampler.run_edited(logits, orders, *edits, *out, rows, early)
+        else:
+            steps.sampler.run(logits, orders, *out, rows, early)

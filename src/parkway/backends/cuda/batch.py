@@ -1,7 +1,7 @@
 """One step's rows on the device: a single run of 32-bit words that the host fills, cut into named parts.
 
-Parts lie one behind the other for the row counts of a bucket, so that a step is one copy to the device however small
-it is. Addresses do not change, as captured graphs need.
+Parts lie one behind the other for the row counts of a bucket, so that a step goes to the device in one piece however
+small it is. Addresses do not change, as captured graphs need.
 """
 
 import math

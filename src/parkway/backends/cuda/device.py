@@ -6,6 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from cuda.bindings import driver
+
+from parkway.backends.cuda.nvrtc import enter_device
 
 
 class Device:
@@ -21,7 +24,7 @@ class Device:
         return cls("cuda" if torch.cuda.is_available() else "cpu")
 
     def pinned(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Host memory int32 that the device copies from and to without the processor."""
+        """Host memory int32 that the device reads and writes without the processor, by its kernels too."""
         return torch.zeros(shape, dtype=torch.int32, pin_memory=self.is_gpu)
 
     def stream(self) -> "torch.cuda.Stream | None":
@@ -30,6 +33,20 @@ class Device:
     def on(self, stream: "torch.cuda.Stream | None") -> AbstractContextManager[Any]:
         """What is asked for inside is queued on the stream."""
         return torch.cuda.stream(stream) if stream is not None else nullcontext()
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor, stream: "torch.cuda.Stream | None") -> None:
+        """Queues the copy of one run of memory to another. Raises RuntimeError.
+
+        Asks the driver itself, without Python's lock: torch would set its stream and look at both ends each time, and
+        a park has hundreds of pages, which the host queues between two steps.
+        """
+        if stream is None:
+            target.copy_(source)
+            return
+        enter_device()
+        (status,) = driver.cuMemcpyAsync(target.data_ptr(), source.data_ptr(), source.nbytes, stream.cuda_stream)
+        if status:
+            raise RuntimeError(f"a copy of {source.nbytes} bytes could not be queued: {status.name}")
 
     def record(self, stream: "torch.cuda.Stream | None") -> "Event":
         """An event behind everything that has been queued on the stream."""

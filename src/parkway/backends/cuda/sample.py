@@ -2,7 +2,8 @@
 
 `backends/reference_sampler.py` is the specification. Three kernels run for every step; a row that has what it asks for
 returns from the others at once, because a captured graph launches all of them. Everything about a row is a function of
-its own logits and orders: sample_row tells why no sum depends on who adds it.
+its own logits, orders and edits: sample_row tells why no sum depends on who adds it. A step in which a row has edits
+runs others in front.
 """
 
 from functools import partial
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from parkway.backends.cuda.sample_choice import choice_kernel
+from parkway.backends.cuda.sample_edits import adopt_kernel, allow_kernel, move_kernel
 from parkway.backends.cuda.sample_row import BANDS, CHUNK, MAX_TOPS, NOTHING, ORDER_WORDS, RESULT_WORDS
 from parkway.backends.cuda.sample_sums import largest_kernel, sums_kernel
 
@@ -27,7 +29,7 @@ costs nothing."""
 RESULT = np.dtype(
     [("token", "<i4"), ("logprob", "<f4"), ("top_ids", "<i4", MAX_TOPS), ("top_logprobs", "<f4", MAX_TOPS)]
 )
-"""A row's result; zeros behind what it has asked for."""
+"""A row's result; zeros behind what it has asked for. `token` is -1 where the row's edits allow none."""
 
 assert ORDER.itemsize == 4 * ORDER_WORDS, "the kernels read other orders"
 assert RESULT.itemsize == 4 * RESULT_WORDS, "the kernels write other results"
@@ -37,6 +39,8 @@ LIST_IDS = 32768
 PROGRAMS = 528
 """Programs of a launch, about: four for each multiprocessor. The third kernel has a fourth of them, because its
 programs need a multiprocessor each."""
+MOVERS = 8
+"""Programs that move a row's logits; one takes all that a chat of some thousand tokens has."""
 
 
 class Sampler:
@@ -53,6 +57,8 @@ class Sampler:
         self._sums, self._tops = zeros(max_rows, self.chunks), zeros(max_rows, 32)
         self._lists = torch.zeros((max_rows, self.list_ids), dtype=torch.int32, device=device)
         self._lengths = torch.zeros((max_rows, 2), dtype=torch.int32, device=device)
+        self._edited_orders = torch.zeros((max_rows, ORDER_WORDS), dtype=torch.int32, device=device)
+        self._chosen = torch.zeros((max_rows, RESULT_WORDS), dtype=torch.int32, device=device)
 
     def run(
         self,
@@ -81,6 +87,33 @@ class Sampler:
         choice_kernel[small_grid](
             *sums, *lists, *out, **sizes, ALL=1 << (self.chunks - 1).bit_length(), **options, num_warps=8
         )
+
+    def run_edited(
+        self,
+        logits: torch.Tensor,
+        orders: torch.Tensor,
+        edits: torch.Tensor,
+        place: torch.Tensor,
+        last_tokens: torch.Tensor,
+        results: torch.Tensor,
+        rows: int,
+        pdl: bool,
+    ) -> None:
+        """The same where rows have edits, int32 [rows, EDIT_WORDS], as sample_edits explains.
+
+        `place` int64 [1] is the address of their numbers, in memory that the device can read; `orders` is changed.
+        """
+        width = -(-self.vocabulary // 16) * 16  # so that rows are loaded 16 bytes at a time
+        edited = torch.empty((rows, width), dtype=torch.float32, device=logits.device)
+        options = {"PDL": pdl, "enable_fp_fusion": False, "launch_pdl": pdl, "num_warps": 4}
+        allow_kernel[(self._programs(rows, self.programs), rows)](
+            logits, logits.stride(0), orders, edits, place, edited, width, self._edited_orders, self.vocabulary,
+            CHUNK=CHUNK, **options,
+        )  # fmt: skip
+        move_kernel[(MOVERS, rows)](edits, place, edited, width, **options)
+        self.run(edited, self._edited_orders, last_tokens, self._chosen, rows, pdl)
+        adopt_kernel[(rows,)](orders, edits, edited, width, self._chosen, **(options | {"num_warps": 1}))
+        self.run(logits, orders, last_tokens, results, rows, pdl)
 
     def _programs(self, rows: int, most: int) -> int:
         """Programs a row: enough to keep the device busy, each with as many chunks as the others."""

@@ -14,6 +14,9 @@ TEMPERATURE, TOP_P, MIN_P, TOP_K, TARGET, TOPS = (tl.constexpr(word) for word in
 SEED_LOW, SEED_HIGH, PROMPT_INDEX, CHOICE_INDEX, POSITION, SLOT = (tl.constexpr(word) for word in range(6, 12))
 WORDS = tl.constexpr(ORDER_WORDS)
 
+CHOOSE, NO_TOKEN = tl.constexpr(-1), tl.constexpr(-2)
+"""Targets that are no token: one is to be chosen; there is none, because a row's edits forbid all."""
+
 MAX_TOPS = 20
 """Most probable tokens that a row may report."""
 RESULT_WORDS = 2 + 2 * MAX_TOPS
@@ -45,7 +48,7 @@ def order_real(orders, row, word):
 @triton.jit
 def draws(orders, row):
     """Whether the token is drawn: neither looked up nor the most probable."""
-    return (order_word(orders, row, TARGET) < 0) & (order_real(orders, row, TEMPERATURE) > 0)
+    return (order_word(orders, row, TARGET) == CHOOSE) & (order_real(orders, row, TEMPERATURE) > 0)
 
 
 @triton.jit
@@ -132,10 +135,13 @@ def uniform53(orders, row):
 
 @triton.jit
 def store_result(results, last_tokens, orders, row, token, logprob, tops):
-    """Writes token and log-probability, and zeros for the most probable ones if none are wanted."""
+    """Writes token and log-probability, and zeros for the most probable ones if none are wanted.
+
+    A row without a token has -1; whoever reads its slot's last one finds some token, since it can't be told in time.
+    """
     words = tl.arange(0, 64)
-    values = tl.where(words == 0, token, tl.where(words == 1, logprob.to(tl.int32, bitcast=True), 0))
+    values = tl.where(words == 0, tl.maximum(token, -1), tl.where(words == 1, logprob.to(tl.int32, bitcast=True), 0))
     tl.store(results + row * RESULT + words, values, mask=words < tl.where(tops > 0, 2, RESULT))
     slot = order_word(orders, row, SLOT)
     if slot >= 0:
-        tl.store(last_tokens + slot, token)
+        tl.store(last_tokens + slot, tl.maximum(token, 0))

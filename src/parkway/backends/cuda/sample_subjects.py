@@ -1,10 +1,12 @@
 """Adversarial rows for the sampler's bit check: every filter on every kind of logits, beside strangers that hold NaN.
 
+Once more with edits of every kind for most rows.
+
 Columns behind the vocabulary hold infinities, which nobody may see.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from parkway.backends.cuda.sample import ORDER, RESULT, Sampler
+from parkway.backends.cuda.sample_edits import EDIT_WORDS
 from parkway.backends.cuda.sample_row import CHUNK
 
 ROWS = 64
@@ -51,8 +54,48 @@ class SampleSubject:
         return results
 
 
+@dataclass(frozen=True, slots=True)
+class EditedSubject(SampleSubject):
+    """`edits` int32 [rows, EDIT_WORDS] tells where a row's are in `numbers`, int32."""
+
+    edits: torch.Tensor = field(kw_only=True)
+    numbers: torch.Tensor = field(kw_only=True)
+    name: str = "sample_edited"
+
+    def output(self, config: SampleConfig, rows: slice) -> torch.Tensor:
+        orders, on = self.orders[rows].clone(), self.orders.device
+        results = torch.full((len(orders), RESULT.itemsize // 4), -1, dtype=torch.int32, device=on)
+        last_tokens = torch.empty(self.rows, dtype=torch.int32, device=on)
+        place = torch.tensor([self.numbers.data_ptr()], dtype=torch.int64, device=on)
+        edits = self.edits[rows].contiguous()
+        self.sampler.run_edited(self.logits[rows], orders, edits, place, last_tokens, results, len(orders), False)
+        return results
+
+
 def subjects(device: torch.device, seed: int) -> list[SampleSubject]:
-    return [subject(device, seed, ROWS, VOCABULARY)]
+    return [subject(device, seed, ROWS, VOCABULARY), edited_subject(device, seed, ROWS, VOCABULARY)]
+
+
+def edited_subject(device: torch.device, seed: int, rows: int, vocabulary: int) -> EditedSubject:
+    """The same rows; four of five have edits: of numbers, by a mask, by both, or a mask that allows nothing."""
+    plain, chance = subject(device, seed, rows, vocabulary), np.random.default_rng(seed)
+    edits, numbers = np.full((rows, EDIT_WORDS), -1, np.int32), list[npt.NDArray[np.int32]]()
+    at, count = 0, vocabulary // 7
+    for row in range(rows):
+        kind = row % 5
+        moved = count if kind in (1, 3) else 0
+        reals = (chance.random((3, moved), np.float32) * np.float32(3)).astype(np.float32)
+        reals[2] -= np.where(chance.random(moved) < 0.1, np.float32(np.inf), np.float32(1))
+        ids = chance.permutation(vocabulary)[:moved].astype(np.int32)
+        mask = chance.integers(0, 2**32, -(-vocabulary // 32), np.uint32) * np.uint32(kind != 4)
+        mine = [ids, reals.reshape(-1).view(np.int32), mask.view(np.int32) if kind >= 2 else ids[:0]]
+        if kind:
+            edits[row] = moved, at, at + 4 * moved if kind >= 2 else -1
+            numbers += mine
+            at += sum(map(len, mine))
+    words = torch.from_numpy(np.concatenate(numbers)).to(device)
+    on_device = torch.from_numpy(edits).to(device)
+    return EditedSubject(plain.logits, plain.orders, plain.sampler, edits=on_device, numbers=words)
 
 
 def subject(device: torch.device, seed: int, rows: int, vocabulary: int) -> SampleSubject:

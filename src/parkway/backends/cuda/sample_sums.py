@@ -8,6 +8,7 @@ import triton.language as tl
 
 from parkway.backends.cuda.sample_row import (
     BANDS,
+    CHOOSE,
     LOG2_E,
     NOTHING,
     TARGET,
@@ -37,7 +38,7 @@ def needs_sums(orders, row):
 def known_token(best, orders, row, id_bits):
     """The token of a row that draws nothing: the one to look up, else the most probable."""
     target = order_word(orders, row, TARGET)
-    return tl.where(target >= 0, target, id_of(tl.load(best + row), id_bits))
+    return tl.where(target != CHOOSE, target, id_of(tl.load(best + row), id_bits))
 
 
 @triton.jit
@@ -54,7 +55,7 @@ def largest_kernel(
         tl.store(normalisers + row, tl.zeros((), tl.int64))
         cells = tl.arange(0, 2 * BANDS)
         tl.store(tables + row * 2 * BANDS + cells, tl.zeros((2 * BANDS,), tl.int64))
-    if (order_word(orders, row, TARGET) >= 0) & (order_word(orders, row, TOPS) < 0):
+    if (order_word(orders, row, TARGET) != CHOOSE) & (order_word(orders, row, TOPS) < 0):
         return
     logits += row.to(tl.int64) * stride
     lanes = tl.arange(0, CHUNK)
