@@ -6,7 +6,7 @@
 import argparse
 import statistics
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -18,6 +18,7 @@ from parkway.plan.limits import Limits, Pace
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.request import Facts, Request, SamplingParams
 from parkway.runner import Sampled
+from parkway.runner.edits import NO_EDITS, Edits
 
 COMMAND = "python -m benchmarks.planner_cost"
 CHATS = 64
@@ -35,6 +36,7 @@ class IdleRunner:
     pool_bytes = page_bytes = 0
     exact = True
     bit_check: str | None = None
+    embedding_width = 0
 
     def __init__(self, chats: int, ahead: int) -> None:
         self.pages = PAGES_EACH * chats
@@ -47,7 +49,7 @@ class IdleRunner:
     def copies(self, most_bytes: int, *, beside: bool) -> Copies:
         raise NotImplementedError("nobody is parked")
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         self._in_flight.append(plan)
 
     def land(self) -> list[tuple[Chunk, Sampled]]:

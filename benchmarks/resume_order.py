@@ -1,7 +1,8 @@
 """Who comes back first, in simulated time: prints and records longest wait and makespan, head of line over pass.
 
 Both are means over the seeds, in the study's scene. The order alone is compared: the smallest chat is parked, and
-nobody for having stayed too long.
+nobody for having stayed too long. A wait is one for room, of a chat that is parked or has not started: in the system
+whose study this repeats every chat starts at once and is parked at once, so that its figures have both.
 """
 
 import argparse

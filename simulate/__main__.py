@@ -39,6 +39,7 @@ COLUMNS = (
     "over pass",
     "parks per 1,000",
     "mean slowdown",
+    "longest park, s",
     "latest start, s",
 )
 
@@ -104,6 +105,7 @@ def table(scene: Scene, cells: list[Cell]) -> Table:
             f"{cell.seconds / passed.seconds:.3f}",
             f"{cell.parks_per_1000:.2f}",
             f"{cell.slowdown:.2f}",
+            f"{cell.longest_park:.1f}",
             f"{cell.latest_start:.1f}",
         )
     return made

@@ -24,15 +24,14 @@ Watch = Callable[[View], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """`seconds` from the first arrival to the last token. `waits`: seconds of every wait between what
-    a client is told: that its chat is parked, and that it goes on.
+    """`seconds` from the first arrival to the last token. `parked`: seconds of every wait between what a client is
+    told: that its chat is parked, and that it goes on. `starts`: seconds from each chat's arrival to its first step.
 
-    `starts`: seconds from each chat's arrival to its first step. `slowdowns`: of each, its time in the system over its
-    time alone. `tokens`: of all answers.
+    `slowdowns`: of each, its time in the system over its time alone. `tokens`: of all answers.
     """
 
     seconds: float = 0.0
-    waits: list[float] = field(default_factory=list)
+    parked: list[float] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     slowdowns: list[float] = field(default_factory=list)
     parks: int = 0
@@ -42,7 +41,12 @@ class Outcome:
 
     @property
     def longest_wait(self) -> float:
-        return max(self.waits, default=0.0)
+        """Seconds, for room: of a chat that is parked or has not started."""
+        return max(self.parked + self.starts)
+
+    @property
+    def longest_park(self) -> float:
+        return max(self.parked, default=0.0)
 
     @property
     def latest_start(self) -> float:
@@ -174,7 +178,7 @@ class _Run:
             if notice.state == "preempted":
                 self._left[request_id] = self._now
             elif notice.state == "resumed":
-                self._outcome.waits.append(self._now - self._left.pop(request_id))
+                self._outcome.parked.append(self._now - self._left.pop(request_id))
 
     def _show(self, watch: Watch) -> None:
         states = self._planner.states

@@ -74,8 +74,13 @@ class Cell:
 
     @property
     def longest_wait(self) -> float:
-        """Seconds: the longest wait of each seed, averaged."""
+        """Seconds: the longest wait of each seed, parked or new, averaged."""
         return fmean(outcome.longest_wait for outcome in self.outcomes)
+
+    @property
+    def longest_park(self) -> float:
+        """Seconds: the longest that a chat of each seed was parked, averaged."""
+        return fmean(outcome.longest_park for outcome in self.outcomes)
 
     @property
     def latest_start(self) -> float:

@@ -67,10 +67,10 @@ def test_a_crowd_gets_the_answers_of_each_alone(limits: dict[str, Any], seed: in
 
 def test_lost_kv_shows() -> None:
     class Forgetful(ToyRunner):
-        def _compute(self, chunk):  # type: ignore[no-untyped-def]
+        def _compute(self, chunk, edits):  # type: ignore[no-untyped-def]
             if chunk.start == 40:
                 self.kv[chunk.pages[0], 3] = (0, 3)
-            return super()._compute(chunk)
+            return super()._compute(chunk, edits)
 
     request = make_request(1, max_tokens=50, ignore_eos=True)
     engine = make_toy(Forgetful())

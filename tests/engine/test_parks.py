@@ -1,6 +1,7 @@
 """Parks through the engine: the stream's order, the record, refusals, failures, and nothing left behind."""
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -158,3 +159,35 @@ def test_ten_thousand_parks_in_a_row() -> None:
     assert record.parks > 400
     assert engine.snapshot.parks == engine.snapshot.resumes >= 10_000
     assert engine.snapshot.pages_used == 0
+
+
+@pytest.mark.parametrize(("patience", "missed"), [(0.1, 1), (0.0, 2)])
+def test_a_chat_whose_copies_are_short_misses_one_step(
+    patience: float, missed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is busy with a step meanwhile; without patience its way back takes another."""
+    monkeypatch.setattr("parkway.engine.engine.PATIENCE", patience)
+    engine = make_toy(
+        ToyRunner(ahead=1), pages=16, host_pages=64, knobs=Knobs(park_every=20, exempt_first=True), slots=2
+    )
+    engine._parks._copies.late = 0  # type: ignore[attr-defined]
+    now = iter(range(10**6))
+    engine._clock = lambda: float(next(now))
+    for index in range(2):
+        engine.arrive(make_request(index, 20, max_tokens=50, ignore_eos=True))
+    told = in_order(engine)
+    at = [place for place, output in enumerate(told) if output.notice]
+    assert [told[place].notice.state for place in at] == ["preempted", "resumed"] * 2  # type: ignore[union-attr]
+    tokens = [output.request_id for output in told if output.token_ids]
+    mine = [place for place, request_id in enumerate(tokens) if request_id == 1]
+    gaps = [b - a - 1 for a, b in pairwise(mine)]
+    print(gaps)
+    assert sorted(gaps)[-2:] == [1 + missed] * 2
+
+
+def in_order(engine: Engine) -> list[Output]:
+    outputs = []
+    while not engine.idle:
+        report = engine.step()
+        outputs += report.outputs if report else []
+    return outputs

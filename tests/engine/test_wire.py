@@ -6,10 +6,17 @@ import threading
 import pytest
 
 from parkway.engine import wire
-from parkway.engine.events import Arrive, Cancel
+from parkway.engine.events import Arrive, Cancel, Teach
+from parkway.request import Vocabulary
 from tests.engine.toy import make_request
 
-EVENTS = [Arrive(make_request(1)), Cancel(1), Arrive(make_request(2, 1000)), Cancel(2**40)]
+EVENTS = [
+    Teach(Vocabulary([b"\x00\xff", b""], frozenset({1}))),
+    Arrive(make_request(1)),
+    Cancel(1),
+    Arrive(make_request(2, 1000)),
+    Cancel(2**40),
+]
 STREAM = b"".join(map(wire.frame, EVENTS))
 
 

@@ -1,13 +1,18 @@
-"""A model without arithmetic: its next token is a hash of all earlier ids, read back from a toy KV. Lost KV shows."""
+"""A model without arithmetic: its next token is a hash of all earlier ids, read back from a toy KV, and of its edits.
+
+Lost KV shows, and so does a history that is not the chat's own.
+"""
 
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+import numpy as np
 
 from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
@@ -16,7 +21,8 @@ from parkway.plan.copies import Copy
 from parkway.plan.limits import Limits
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 from parkway.request import Facts, Output, Request, SamplingParams, TokenLogprob
-from parkway.runner import Sampled
+from parkway.runner import NOTHING_ALLOWED, Sampled
+from parkway.runner.edits import NO_EDITS, Editor, Edits
 
 VOCAB_SIZE = 89
 STOP_ID = 88
@@ -28,12 +34,14 @@ Answer = tuple[list[int], list[TokenLogprob], list[TokenLogprob], str | None]
 
 
 class ToyRunner:
-    """Computes a step when it lands, which is `ahead` steps late. `kv` has the id and position last written to
-    (page, offset), `last_tokens` what was sampled last in a slot: the token that a PENDING stands for."""
+    """Computes a step when it lands, which is `ahead` steps late, or when a copy is waited for. `kv` has the id and
+    position last written to (page, offset), `last_tokens` what was sampled last in a slot: the token that a PENDING
+    stands for."""
 
     pages = 16
     pool_bytes = 16
     page_bytes = 1
+    embedding_width = 2
     batch_tokens = 64
     exact = True
     bit_check: str | None = None
@@ -46,23 +54,38 @@ class ToyRunner:
         self.last_tokens: dict[int, int] = {}
         self.launched = self.landed = 0
         self._in_flight: deque[StepPlan] = deque()
+        self._edits: deque[Mapping[int, Edits]] = deque()
+        self._results: deque[list[tuple[Chunk, Sampled]]] = deque()
 
     def copies(self, most_bytes: int, *, beside: bool) -> "ToyCopies":
         return ToyCopies(self, most_bytes, late=3 if beside else 0)
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         assert plan.chunks, "a step without chunks"
+        assert edits.keys() <= {chunk.slot for chunk in plan.chunks if chunk.samples}, "edits for nobody"
+        self._edits.append(edits)
         self.launched += 1
         self._in_flight.append(plan)
         assert len(self._in_flight) <= self.ahead + 1, "too many steps in flight"
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         time.sleep(self.seconds)
-        plan = self._in_flight.popleft()
+        if not self._results:
+            self._run(self._in_flight[0])
+        self._in_flight.popleft()
+        return self._results.popleft()
+
+    def run(self) -> None:
+        """Computes all that has been launched."""
+        for plan in list(self._in_flight)[len(self._results) :]:
+            self._run(plan)
+
+    def _run(self, plan: StepPlan) -> None:
+        edits = self._edits.popleft()
         for chunk in plan.chunks:
             self._write(chunk)
         self.landed += 1
-        return [(chunk, self._compute(chunk)) for chunk in plan.chunks]
+        self._results.append([(chunk, self._compute(chunk, edits.get(chunk.slot))) for chunk in plan.chunks])
 
     def _write(self, chunk: Chunk) -> None:
         for position, token_id in enumerate(chunk.tokens, chunk.start):
@@ -70,15 +93,19 @@ class ToyRunner:
             known = self.last_tokens[chunk.slot] if token_id == PENDING else token_id
             self.kv[chunk.pages[page], offset] = known, position
 
-    def _compute(self, chunk: Chunk) -> Sampled:
+    def _compute(self, chunk: Chunk, edits: Edits | None) -> Sampled:
         prompt, sampling = chunk.request.prompt, chunk.request.sampling
+        if sampling.embed:
+            rows = [hidden(self._read(chunk, chunk.start + row + 1)) for row in chunk.scored_rows]
+            return Sampled(None, None, [], np.array(rows, np.float32).reshape(-1, self.embedding_width))
         scored = [
             _scored(self._read(chunk, end), prompt[end]) for end in (chunk.start + r + 1 for r in chunk.scored_rows)
         ]
         if not chunk.samples:
             return Sampled(None, None, scored)
         seen = self._read(chunk, chunk.end)
-        token_id = self.last_tokens[chunk.slot] = next_token(seen, chunk.request.seed)
+        token_id = next_token(seen, chunk.request.seed, edits)
+        self.last_tokens[chunk.slot] = max(token_id, 0)
         return Sampled(token_id, None if sampling.logprobs is None else _scored(seen, token_id), scored)
 
     def _read(self, chunk: Chunk, end: int) -> list[int]:
@@ -110,13 +137,17 @@ class ToyCopies:
         self._steps += 1
 
     def landed(self) -> list[Copy]:
-        due = [each for each in self._open if self.runner.landed >= each[1] and self._steps >= each[2] + self.late]
-        return self._perform(due)
+        return self._perform([each for each in self._open if self._is_due(*each)])
 
     def wait(self) -> None:
         self._steps += self.late
 
+    def _is_due(self, copy: Copy, launched: int, steps: int) -> bool:
+        waits = copy.settled < len(copy.sources)
+        return self._steps >= steps + self.late and (self.runner.landed >= launched or not waits)
+
     def drain(self) -> list[Copy]:
+        self.runner.run()
         return self._perform(self._open.copy())
 
     def reserve(self) -> None:
@@ -144,8 +175,24 @@ def _copy_rows(source: Rows, target: Rows, page: int, to: int) -> None:
             target[to, offset] = source[page, offset]
 
 
-def next_token(seen: list[int], seed: int) -> int:
-    return crc32(bytes(seen), seed & 0xFFFFFFFF) % VOCAB_SIZE
+def next_token(seen: list[int], seed: int, edits: Edits | None = None) -> int:
+    """Some other token for every other edits; none if they forbid all."""
+    token_id = crc32(bytes(seen), seed & 0xFFFFFFFF)
+    if edits is None:
+        return token_id % VOCAB_SIZE
+    moved = np.tile(np.array([[1], [1], [0]], np.float32), VOCAB_SIZE)
+    moved[:, edits.ids] = edits[1:4]
+    if edits.mask is not None:
+        bits = np.unpackbits(edits.mask.view(np.uint8), bitorder="little")[:VOCAB_SIZE]
+        moved[2, bits == 0] = -np.inf
+    allowed = np.flatnonzero(np.isfinite(moved[2])).tolist()
+    return allowed[crc32(moved.tobytes(), token_id) % len(allowed)] if allowed else NOTHING_ALLOWED
+
+
+def hidden(seen: list[int]) -> tuple[float, float]:
+    """Numbers of which the order of a sum shows in its bits: large ones that cancel out, small ones between."""
+    large, small = 2.0**70, crc32(bytes(seen)) / 7
+    return (large, -large, small)[len(seen) % 3], small
 
 
 def _scored(seen: list[int], token_id: int) -> TokenLogprob:
@@ -162,7 +209,7 @@ def expected(request: Request, n_ctx: int) -> Answer:
     tokens: list[int] = []
     logprobs: list[TokenLogprob] = []
     while len(tokens) < most:
-        tokens.append(next_token(seen, request.seed))
+        tokens.append(next_token(seen, request.seed, Editor(request, VOCAB_SIZE).edits(seen, len(seen), None)))
         if sampling.logprobs is not None:
             logprobs.append(_scored(seen, tokens[-1]))
         seen.append(tokens[-1])
@@ -183,9 +230,9 @@ def joined(outputs: Iterable[Output]) -> Answer:
     )
 
 
-def make_request(request_id: int, length: int = 10, **sampling: int | bool | None) -> Request:
+def make_request(request_id: int, length: int = 10, **sampling: Any) -> Request:
     prompt = [(request_id * 7 + i * 13) % VOCAB_SIZE for i in range(length)]
-    params = SamplingParams(**sampling)  # type: ignore[arg-type]
+    params = SamplingParams(**sampling)
     return Request(id=request_id, prompt=prompt, sampling=params, seed=request_id, stop_ids=frozenset({STOP_ID}))
 
 
@@ -202,6 +249,7 @@ def make_toy(given_runner: ToyRunner | None = None, /, **limits: Any) -> Engine:
         fingerprint="toy",
         weight_bytes=0,
         pool_bytes=0,
+        embedding_width=runner.embedding_width,
     )
     return Engine(runner, Limits(**given), facts, runner.copies(given.get("host_pages", 0), beside=True))
 
@@ -225,8 +273,8 @@ class BrokenRunner(ToyRunner):
 
     steps = 0
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         self.steps += 1
         if self.steps == 3:
             raise RuntimeError("planted")
-        super().launch(plan)
+        super().launch(plan, edits)

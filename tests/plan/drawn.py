@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from parkway.plan.limits import FOREVER, Knobs, Limits, Pace
 from parkway.plan.step import PAGE_TOKENS
-from parkway.request import Request, SamplingParams
+from parkway.request import Pooling, Request, SamplingParams
 
 
 @st.composite
@@ -138,11 +138,15 @@ def drawn_prompt(draw: st.DrawFn) -> list[int]:
 @st.composite
 def drawn_request(draw: st.DrawFn) -> Request:
     """A request without its number; the machine cuts its prompt to what fits."""
+    poolings: list[Pooling | None] = [None] * 8 + ["last", "mean"]
+    embed = draw(st.sampled_from(poolings))
     sampling = SamplingParams(
-        max_tokens=draw(st.sampled_from([None, None, None, 90, 30, 5, 1, 0])),
+        max_tokens=0 if embed else draw(st.sampled_from([None, None, None, 90, 30, 5, 1, 0])),
         ignore_eos=draw(st.booleans()),
-        prompt_logprobs=draw(st.sampled_from([None, None, 0])),
+        prompt_logprobs=None if embed else draw(st.sampled_from([None, None, 0])),
+        embed=embed,
         cache_prompt=draw(st.sampled_from([True, True, True, False])),
+        presence_penalty=draw(st.sampled_from([0.0, 0.0, 0.0, 0.5])),
     )
     return Request(
         id=0,
@@ -151,4 +155,5 @@ def drawn_request(draw: st.DrawFn) -> Request:
         seed=0,
         stop_ids=frozenset(draw(st.sampled_from([[], [5], [17, 60], range(0, 97, 9)]))),
         priority=draw(st.sampled_from([0] * 11 + [1])),
+        client=draw(st.sampled_from(["", "", "a", "b"])),
     )

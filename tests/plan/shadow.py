@@ -4,7 +4,7 @@ The shadow runs a step as soon as it is planned, as a device runs it after all t
 is reported when the machine says so.
 """
 
-from parkway.plan.limits import FOREVER, Limits, Pace
+from parkway.plan.limits import Limits, Pace
 from parkway.plan.pages import pages_for
 from parkway.plan.planner import IGNORED, Planner
 from parkway.plan.slot import Slot
@@ -16,10 +16,9 @@ from .shadow_copies import ShadowCopies
 from .shadow_moves import Moves
 from .shadow_notices import check_told, hear
 from .shadow_pool import ShadowPool
+from .shadow_queue import Queue
 from .shadow_steps import ShadowSteps, owner
-
-SLACK = 40
-"""Steps that a turn may take beside its quantum: until tokens are enough, copies have landed, somebody has gone."""
+from .shadow_waits import Waits
 
 
 class Shadow:
@@ -27,14 +26,13 @@ class Shadow:
 
     def __init__(self, limits: Limits, seconds: float = 1.0) -> None:
         self.limits = limits
-        self.seconds = seconds
-        """Of the clock, per step."""
         self.planner = Planner(limits)
         parking = self.planner._room.parking
         self.device = ShadowPool(limits.pages, self.planner._room.pool)
         self.host = ShadowPool(limits.host_pages, parking.host)
         self.copies = ShadowCopies(self.device, self.host)
         self.arrived: list[Chat] = []
+        self.queue = Queue(limits.slots, self.arrived)
         self.inside: list[Chat] = []
         self.running: list[Chat] = []
         self.cancelled: list[Chat] = []
@@ -42,8 +40,7 @@ class Shadow:
         self.exempt: Chat | None = None
         self.pace = Pace()
         self.parks = self.ended_away = 0
-        self.bounded = limits.quantum < FOREVER and limits.resume == "head"
-        """Whether nobody waits longer than in turn."""
+        self.waits = Waits(limits, seconds)
         self.steps = ShadowSteps(limits, self.device)
 
     @property
@@ -56,6 +53,11 @@ class Shadow:
         limits = self.limits
         room = limits.host_pages > 2 * limits.pages + limits.slots * pages_for(limits.n_ctx)
         return room and limits.knobs.look_ahead and not self.pace.token_seconds
+
+    @property
+    def new(self) -> list[Chat]:
+        """Those that wait for room and not for a slot."""
+        return self.queue.new
 
     @property
     def away(self) -> list[Chat]:
@@ -79,10 +81,18 @@ class Shadow:
 
     def plan(self, pace: Pace) -> StepPlan:
         self.pace = pace
+        self.queue.admit(self.inside, pace.now)
+        self.waits.admit(self.new, self.away, pace.now)
         moves = self._moves()
+        prepares = self.steps.in_flight and self.planner.parked and self.copies.luck.random.random() < 0.3
+        prepared = self.planner.prepare(pace) if prepares else ()
+        line = [chat.request.id for chat in self.new]
         plan = self.planner.plan(pace)
+        assert not {slot.request.id for slot in self.planner._chats.starting} - set(line), "not whose turn it was"
+        plan = StepPlan(plan.chunks, prepared + plan.copies)
         failed = self.planner.take_failed()
         self._fail(failed, moves)
+        self.steps.check_settled(plan.copies)
         self.copies.submit(plan.copies)
         self._follow(moves)
         hear(self.planner.take_notices(), self.inside, pace.now)
@@ -96,7 +106,7 @@ class Shadow:
         waits = self.steps.in_flight or self.copies.open or failed or not self.open
         assert plan.chunks or waits, "nothing to compute and nothing to wait for"
         for copy_id in self.copies.refuse_some(plan.copies):
-            self.bounded = False
+            self.waits.bounded = False
             self.planner.refused(copy_id)
             self._refresh()
         self._check()
@@ -116,7 +126,7 @@ class Shadow:
             self.planner.landed(each.copy.id, self.pace.now)
             self._check()
         if not self.copies.luck.soon:
-            for chat in self.inside:
+            for chat in self.open:
                 chat.clean = self.pace.now
 
     def check_drained(self) -> None:
@@ -134,7 +144,7 @@ class Shadow:
             running=self.running.copy(),
             resident=resident,
             parked=[chat for chat in self.inside if chat.may_return],
-            queue=self.arrived.copy(),
+            new=self.new,
             pages={chat: self.slot(chat).pages for chat in resident},
             due=due,
             exempt=self.exempt,
@@ -154,14 +164,16 @@ class Shadow:
         assert sum([chat.reach(0) for chat in chats]) > self.limits.pages, "there was room"
         for chat in chats:
             self._remove(chat)
-        moves.queue = [chat for chat in moves.queue if not chat.ended]
+        moves.new = [chat for chat in moves.new if not chat.ended]
 
     def _follow(self, moves: Moves) -> None:
         views = {view.request_id: view for view in self.planner.slots()}
         moves.started = [chat for chat in self.arrived if chat.request.id in views]
+        assert set(moves.started) <= set(moves.new), "not whose turn it was"
         for chat in moves.started:
             self.arrived.remove(chat)
             self.inside.append(chat)
+            moves.new.remove(chat)
             moves.parks[chat] = 0
             if self.limits.knobs.exempt_first:
                 self.exempt = self.exempt or chat
@@ -189,6 +201,7 @@ class Shadow:
         """It computes behind what it finds."""
         chat.computed = PAGE_TOKENS * len(self.device.found(chat)) if self.limits.prefix_cache else 0
         assert chat.computed < chat.length, "the last token is to be computed"
+        chat.dropped = chat.dropped and chat.computed < chat.lost
         if first:
             chat.cached = chat.computed
 
@@ -197,11 +210,13 @@ class Shadow:
         views = {view.request_id: view for view in self.planner.slots()}
         for chat in self.inside:
             view, ran, out = views[chat.request.id], chat.runs, chat.out
-            if view.recomputes > chat.view.recomputes:
-                chat.computed, chat.dropped = 0, True
+            if view.recomputes > chat.view.recomputes or (view.state == "preempted" and not view.computed):
+                chat.dropped = chat.dropped or chat.computed > 0
+                chat.lost, chat.computed = max(chat.lost if chat.dropped else 0, chat.computed), 0
             if view.parks > chat.view.parks:
                 self.parks += view.parks - chat.view.parks
-                self._park(chat)
+                self.waits.begin(chat, self.away + self.new, self.pace.now)
+            assert view.recomputes <= view.parks, "a park lost rows twice"
             chat.view = view
             if chat.runs and (out or not ran):
                 chat.entered = self.pace.now
@@ -209,26 +224,21 @@ class Shadow:
         self.running = [found for slot in order if (found := find(self.inside, slot.request.id))]
         assert len(order) == len(self.running) == sum(chat.runs for chat in self.inside) == self.planner.running
 
-    def _park(self, chat: Chat) -> None:
-        chat.parked = chat.clean = self.pace.now
-        key = chat.return_key("head", self.pace.now)
-        chat.before = sum(other.away and other.return_key("head", self.pace.now) <= key for other in self.inside)
-        self.bounded = self.bounded and not chat.request.priority
-
     def _found(self, chat: Chat) -> list[int]:
         """Of one that is copied back it is not asked: the host's pages tell what it finds."""
         return [] if chat.computed or not self.limits.prefix_cache else self.device.found(chat)
 
     def _check_room(self, moves: Moves) -> None:
         held = {chat: self.slot(chat).pages for chat in self.inside if chat.runs or chat.view.state == "restoring"}
-        moves.check(self.device.pool.free, held, self.limits.slots - len(self.inside))
+        moves.check(self.device.pool.free, held)
 
     def _check_steps(self, chats: list[Chat], plan: StepPlan, moves: Moves) -> None:
         decoders = [chat for chat in self.running if chat in moves.decoders]
         others = [chat for chat in self.running if chat not in decoders]
         assert chats == [chat for chat in decoders + others if chat in chats], "not decoders first, each kind in turn"
         if not moves.left or self.limits.knobs.look_ahead:  # or rows were left over by who lost its pages
-            waiting = [chat for chat in decoders + others if not chat.full and chat.computed < chat.length]
+            able = [chat for chat in decoders + others if not (chat.full or chat.awaits_token)]
+            waiting = [chat for chat in able if chat.computed < chat.length]
             late = {chat for chat in waiting if self.copies.open and chat not in chats}
             self.steps.check_rows(waiting, plan, may_wait={c: len(self.slot(c).pages) for c in late})
 
@@ -268,7 +278,8 @@ class Shadow:
         """What is true at every moment."""
         self._hear()
         self.copies.check_books([self.slot(chat) for chat in self.inside])
-        self._check_bound()
+        if not self.planner.recomputes:
+            self.waits.check(self.away + self.new, self.pace)
         self._check_counters()
 
     def _check_counters(self) -> None:
@@ -288,13 +299,3 @@ class Shadow:
         self._refresh()
         hear(self.planner.take_notices(), self.inside, self.pace.now)
         check_told(self.inside)
-
-    def _check_bound(self) -> None:
-        limits = self.limits
-        soon = min(limits.batch_tokens - limits.slots, limits.chunk_tokens or PAGE_TOKENS) >= 16
-        all_by_copy = limits.knobs.look_ahead and not limits.knobs.exempt_first and not self.planner.recomputes
-        if self.bounded and soon and all_by_copy:
-            turn = max(limits.quantum, 4 * self.pace.switch) + SLACK * self.seconds
-            for chat in self.away:
-                waited = self.pace.now - max(chat.parked, chat.clean)
-                assert waited <= (chat.before + 1) * turn, "somebody waits longer than its turn"

@@ -28,9 +28,10 @@ class Chat:
 
     `tokens` are prompt and answer, `end` of them, and after a stop id what steps in flight may sample before it is
     known. `rows` are their digests. `length` counts the `known` tokens and those in flight, `flying` its chunks there.
-    `cached` is what it found in the pool when it started. `view` is how the planner showed it last. `parked` is when
-    it left the pool last, `clean` since when copies have landed soon; `dropped`: it lost rows then. `told`: it was told
-    that it is out.
+    `cached` is what it found in the pool when it started. `view` is how the planner showed it last. `since` is when
+    it began to wait for room, new or parked, `before` how many stood before it then, `clean` since when copies have
+    landed soon. It lost the first `lost` rows while it was out, and what it does not find of them is `dropped`.
+    `told`: it was told that it is out.
     """
 
     request: Request
@@ -48,9 +49,10 @@ class Chat:
     cached: int = 0
     ended: bool = False
     entered: float = 0.0
-    parked: float = 0.0
+    since: float | None = None
     clean: float = 0.0
     before: int = 0
+    lost: int = 0
     dropped: bool = False
     told: bool = False
 
@@ -102,6 +104,11 @@ class Chat:
         """Nothing can follow, and nothing is left to compute."""
         return self.length == self.max_length and (self.answer_tokens > 0 or self.computed == self.length)
 
+    @property
+    def awaits_token(self) -> bool:
+        """What is chosen next depends on a token that is in flight."""
+        return self.length > self.known and self.request.sampling.needs_history
+
     def due(self, limits: Limits) -> bool:
         """Whether it is to be parked on purpose."""
         every = limits.knobs.park_every
@@ -110,20 +117,23 @@ class Chat:
 
     @property
     def owed(self) -> set[int]:
-        """Positions whose logits give a log-probability of the prompt that nobody has computed yet."""
+        """Positions that give a log-probability of the prompt, or a part of its embedding, and are not computed yet."""
+        rows = len(self.request.prompt)
+        if self.request.sampling.embed:
+            return set(range(0 if self.request.sampling.embed == "mean" else rows - 1, rows)) - self.scored
         if self.request.sampling.prompt_logprobs is None:
             return set()
-        return set(range(len(self.request.prompt) - 1)) - self.scored
+        return set(range(rows - 1)) - self.scored
 
     def reach(self, tokens: int) -> int:
         """Pages that it will have when it has so many tokens more; its last token needs none."""
         return pages_for(min(self.length + tokens, max(self.max_length - 1, len(self.request.prompt))))
 
-    def return_key(self, resume: str, now: float) -> tuple[float, float]:
-        """Who has the lower one comes back first."""
-        if resume == "pass":
-            return -self.view.parks, self.parked
-        return self.request.priority - int((now - self.parked) / 30), self.parked
+    def place(self, resume: str) -> tuple[float, ...]:
+        """In the line: who has the lower one comes in first. Chats that were parked together share one."""
+        assert self.since is not None, "it is not in the line"
+        order = (-self.view.parks, self.since) if resume == "pass" else (self.since + 30 * self.request.priority,)
+        return (*order, 0, 0) if self.view.parks else (*order, 1, self.before)
 
 
 def find(chats: Iterable[Chat], request_id: int) -> Chat | None:

@@ -15,10 +15,9 @@ STARVED = 3
 class Moves:
     """`running` in their order and `resident` (those that come back by a copy too) with their `pages`, before the plan.
 
-    `parked` could have come back. Of `left`, those on purpose were `due`. `queue` is who had not started. `exempt` is
-    who must not be parked. `decoders` decode in this step.
-    `copying`: a copy is under way. `found`: pages that a chat would
-    find, and `held` how many of those others hold.
+    `parked` could have come back. Of `left`, those on purpose were `due`. `new` waits for room, which `started` had.
+    `exempt` is who must not be parked. `decoders` decode in this step. `copying`: a copy is under way. `found`:
+    pages that a chat would find, and `held` how many of those others hold.
     """
 
     limits: Limits
@@ -26,7 +25,7 @@ class Moves:
     running: list[Chat]
     resident: list[Chat]
     parked: list[Chat]
-    queue: list[Chat]
+    new: list[Chat]
     pages: dict[Chat, tuple[int, ...]]
     due: list[Chat]
     exempt: Chat | None
@@ -39,14 +38,14 @@ class Moves:
     found: Callable[[Chat], list[int]] = lambda chat: []
     held: Callable[[list[int]], int] = len
 
-    def check(self, free: int, held: dict[Chat, tuple[int, ...]], slots_left: int) -> None:
+    def check(self, free: int, held: dict[Chat, tuple[int, ...]]) -> None:
         """`free` pages are left after it, `held` are the pages of those who are resident then."""
         assert set(self.due) <= set(self.left), "somebody was to be parked on purpose"
         assert not any(chat.full or chat is self.exempt for chat in self.left), "somebody was parked who must not be"
         self._check_leavers()
-        self._check_order()
-        self._check_start(held)
-        self._check_waits(free, held, slots_left)
+        if not self._last_resorts:
+            self._check_order(held)
+            self._check_waits(free, held)
 
     @property
     def _tokens(self) -> int:
@@ -66,7 +65,8 @@ class Moves:
 
     def _may_go_in_turn(self, chat: Chat) -> bool:
         limits, now = self.limits, self.pace.now
-        waited = any(now - other.parked >= limits.quantum for other in self.parked)
+        waiting = self.parked + self.new + self.started
+        waited = any(now - other.since >= limits.quantum for other in waiting if other.since is not None)
         return limits.quantum < FOREVER and waited and now - chat.entered >= max(limits.quantum, 4 * self.pace.switch)
 
     def _fault(self, left: list[Chat]) -> str | None:
@@ -96,6 +96,8 @@ class Moves:
         if lead in left and not (self.exempt in running and set(candidates) <= set(left)):
             return "the leader was parked"
         stayed = [chat for chat in candidates if chat is not lead and chat not in left]
+        if not self.limits.knobs.look_ahead:  # it frees pages at once, of which these had some
+            stayed = [chat for chat in stayed if self.pages.get(chat)]
         if any(
             self._victim_key(chat) > self._victim_key(other) for chat in left for other in stayed if chat is not lead
         ):
@@ -113,49 +115,49 @@ class Moves:
         fresh = self.pace.now - chat.entered < 4 * self.pace.switch
         return starved, keys.get(self.limits.knobs.victim, fresh)
 
-    def _check_order(self) -> None:
-        if self.limits.resume == "head":
-            stayed = [chat for chat in self._waiting() if chat.may_return]
-            keys = [self._return_key(chat) for chat in self.returned]
-            assert all(max(keys, default=(0, 0)) <= self._return_key(chat) for chat in stayed if keys), (
-                "somebody passed"
-            )
-        assert self.started == self.queue[: len(self.started)], "somebody passed the queue"
+    def _check_order(self, held: dict[Chat, tuple[int, ...]]) -> None:
+        """Nobody passes who could have come in, nor who could not yet, unless its pages are kept."""
+        passing = self.limits.resume == "pass"
+        for chat in self.started + ([] if passing else self.returned):
+            passed = [other for other in self._line() if self._place(other) < self._place(chat)]
+            could = [other for other in passed if self._could(other) and not (passing and other.out)]
+            assert not could, "somebody passed who had no room"
+            if passed:
+                behind = self._kept(passed)
+                fits = promised(held, held, self._tokens) + behind <= self.limits.pages
+                assert fits, "somebody passed without room behind it"
+        tokens = self._tokens if len(held) > 1 else 0
+        fits = not self.started or promised(held, held, tokens) <= self.limits.pages
+        assert fits, "somebody started without room beside the others"
 
-    def _waiting(self) -> list[Chat]:
-        """Who is out after the plan and could have come back before others started."""
-        chats = dict.fromkeys([*self.parked, *self.left])
-        return [chat for chat in chats if chat.out and chat not in self._last_resorts]
+    def _check_waits(self, free: int, held: dict[Chat, tuple[int, ...]]) -> None:
+        waiting = [chat for chat in self._line() if self._could(chat)]
+        if self.limits.resume == "pass":
+            parked = [chat for chat in waiting if chat.out]
+            assert all(self._needs(chat, held) > free for chat in parked), "somebody waits in vain to come back"
+            waiting = [chat for chat in waiting if chat not in parked]
+        head = min(map(self._place, waiting), default=())
+        heads = [chat for chat in waiting if self._place(chat) == head]  # of those who left together, one is the first
+        before = [chat for chat in self._line() if self._place(chat) <= head and chat not in heads]
+        behind = max([chat.reach(PAGE_TOKENS) for chat in before], default=0)
+        needs = [self._needs(chat, held, behind) for chat in heads]
+        assert not heads or max(needs) > free, "the head waits in vain"
 
-    def _return_key(self, chat: Chat) -> tuple[float, float]:
-        return chat.return_key(self.limits.resume, self.pace.now)
+    def _line(self) -> list[Chat]:
+        """Who waits for room after the plan."""
+        return [chat for chat in self.parks if chat.out and chat.view.state != "restoring"] + self.new
 
-    def _check_start(self, held: dict[Chat, tuple[int, ...]]) -> None:
-        if self.started and not self._last_resorts:
-            behind = min(self._behind())
-            assert promised(held, held, self._tokens if behind or len(held) > 1 else 0) + behind <= self.limits.pages, (
-                "somebody started without room behind the others"
-            )
+    def _place(self, chat: Chat) -> tuple[float, ...]:
+        return chat.place(self.limits.resume)
 
-    def _behind(self) -> list[int]:
-        """Pages that are kept for the first of those who are out; several if they left together."""
-        waiting = [chat for chat in self.parks if chat.out and chat.view.state != "restoring"]
-        first = min(map(self._return_key, waiting), default=None)
-        return [chat.reach(PAGE_TOKENS) for chat in waiting if self._return_key(chat) == first] or [0]
+    def _could(self, chat: Chat) -> bool:
+        """Whether nothing but room was missing, for certain."""
+        return chat.may_return if chat.out else not self._sibling_runs(chat)
 
-    def _check_waits(self, free: int, held: dict[Chat, tuple[int, ...]], slots_left: int) -> None:
-        if self._last_resorts:
-            return
-        waiting = [chat for chat in self._waiting() if chat.may_return]
-        head = min(map(self._return_key, waiting), default=None)
-        if self.limits.resume == "head":  # of those who left together, one is the first
-            heads = [chat for chat in waiting if self._return_key(chat) == head]
-            assert not heads or any(self._needs(chat, held) > free for chat in heads), "the head waits in vain"
-        else:
-            assert all(self._needs(chat, held) > free for chat in waiting), "somebody waits in vain to come back"
-        first = self.queue[len(self.started) :][:1]
-        if first and slots_left and not self._sibling_runs(first[0]):
-            assert self._needs(first[0], held, max(self._behind())) > free, "somebody waits in vain to start"
+    def _kept(self, passed: list[Chat]) -> int:
+        """Pages that are kept at least for the first of these; several if they left together."""
+        first = min(map(self._place, passed))
+        return min([chat.reach(PAGE_TOKENS) for chat in passed if self._place(chat) == first])
 
     def _needs(self, chat: Chat, held: dict[Chat, tuple[int, ...]], behind: int = 0) -> int:
         """Pages for a chat that comes in."""

@@ -18,7 +18,7 @@ def hear(notices: list[tuple[int, Notice]], chats: Iterable[Chat], now: float) -
         if notice.state == "preempted":
             _left(chat)
         else:
-            assert notice.waited_ms == round(1000 * (now - chat.parked)), "not the time that it was out"
+            assert notice.waited_ms == round(1000 * (now - (chat.since or 0))), "not the time that it was out"
         if notice.state == "resumed":
             assert chat.told, "resumed without preempted"
             chat.told = False

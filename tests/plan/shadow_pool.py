@@ -33,7 +33,7 @@ class ShadowPool:
 
     def found(self, chat: Chat) -> list[int]:
         """The named pages that hold the chat's first tokens, never its last one; none if it computes all itself."""
-        if not chat.request.sampling.cache_prompt or chat.owed:
+        if not chat.request.sampling.cache_prompt or chat.owed - {len(chat.request.prompt) - 1}:
             return []
         named, pages = self.named, list[int]()
         for end in range(PAGE_TOKENS, chat.length, PAGE_TOKENS):

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 
+from parkway.plan.copies import Copy
 from parkway.plan.limits import Limits
 from parkway.plan.pages import pages_for
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
@@ -33,6 +34,15 @@ class ShadowSteps:
         written = Counter(page for chunk in plan.chunks for page in self._written(chunk))
         assert not written or max(written.values()) == 1, "two chats write a page"
 
+    def check_settled(self, copies: tuple[Copy, ...]) -> None:
+        """No step in flight touches what is copied without waiting for it."""
+        chunks = [chunk for step in self.in_flight for chunk, _, _ in step]
+        used = {page for chunk in chunks for page in chunk.pages}
+        written = {page for chunk in chunks for page in self._written(chunk)}
+        for copy in copies:
+            pages, touched = (copy.targets, used) if copy.from_host else (copy.sources, written)
+            assert touched.isdisjoint(pages[: copy.settled]), "a copy does not wait for a step that touches its page"
+
     def land(self) -> list[tuple[Chunk, Chat, int | None]]:
         """What the oldest step in flight brought."""
         self.landed += 1
@@ -63,6 +73,7 @@ class ShadowSteps:
     def _check_chunk(self, chat: Chat, chunk: Chunk) -> None:
         assert chunk.start == chat.computed
         assert not chat.full, "nothing may follow the token in flight"
+        assert not chat.awaits_token, "a token is chosen whose history is not known"
         assert chunk.end <= chat.length
         known = chat.tokens[chunk.start : min(chunk.end, chat.known)]
         assert list(chunk.tokens) == known + [PENDING] * (chunk.end > chat.known)

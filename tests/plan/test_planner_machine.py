@@ -1,8 +1,9 @@
 """The planner against the shadows of both pools and a toy model, with everything drawn that can be drawn.
 
 The toy model's next token is a function of the rows that it finds in the shadow pool through the chunk's pages, so KV
-that was lost, shared, overwritten or copied too early shows as another answer. The planted bugs show that the machine
-can fail.
+that was lost, shared, overwritten or copied too early shows as another answer. In every step the shadows also check
+safety (nobody passes who waits for room: shadow_moves.py) and fairness (no wait, parked or new, is longer than the
+turns before it: shadow_waits.py); `drain` checks liveness. The planted bugs show that the machine can fail.
 """
 
 from random import Random
@@ -135,12 +136,16 @@ class Machine(RuleBasedStateMachine):
         self.shadow.check_drained()
 
     def most_steps(self, chat: Chat) -> int:
-        """Each time that a chat comes in it computes tokens that are new, behind a few steps for copies."""
+        """Each time that a chat comes in it computes tokens that are new, behind a few steps for copies.
+
+        One whose history must be known gets each token only when the one before has landed.
+        """
         limits = self.shadow.limits
         answer_tokens = len(chat.tokens) - len(chat.request.prompt)
         every, turns = limits.knobs.park_every, limits.quantum < FOREVER
         starts = 2 + (answer_tokens // every if every else 0) + (len(chat.tokens) // 16 if turns else 0)
-        return (len(chat.tokens) + limits.ahead + 8) * starts
+        each = 1 + limits.ahead * chat.request.sampling.needs_history
+        return (len(chat.tokens) * each + limits.ahead + 8) * starts
 
 
 class PlannerMachine(Machine):

@@ -12,17 +12,18 @@ a chunk in flight are lost; 22 who is dropped forgets its token in flight; 23 wh
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from parkway.plan.budget import reach
-from parkway.plan.chats import Chats
 from parkway.plan.draft import Draft
 from parkway.plan.limits import Pace
 from parkway.plan.pages import PagePool
 from parkway.plan.planner import Planner
 from parkway.plan.room import Room
+from parkway.plan.shares import Shares
 from parkway.plan.slot import Slot, State
 from parkway.plan.step import Chunk
 from parkway.request import Request
@@ -79,7 +80,7 @@ def prompt_scored_twice(patch: pytest.MonkeyPatch) -> None:
 
     def drop_scores_too(self: Slot) -> None:
         drop(self)
-        if self.request.sampling.prompt_logprobs is not None:
+        if self.request.sampling.prompt_logprobs is not None or self.request.sampling.embed == "mean":
             self.scored = 0
 
     patch.setattr(Slot, "drop", drop_scores_too)
@@ -99,42 +100,62 @@ def prefill_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def token_budget_ignored(patch: pytest.MonkeyPatch) -> None:
-    add = Draft.add
+    add = Draft.prefill
 
     def add_for_nothing(self: Draft, slot: Slot, end: int) -> None:
         tokens = self._tokens_left
         add(self, slot, end)
         self._tokens_left = tokens
 
-    patch.setattr(Draft, "add", add_for_nothing)
+    patch.setattr(Draft, "prefill", add_for_nothing)
 
 
 def logit_rows_ignored(patch: pytest.MonkeyPatch) -> None:
-    add = Draft.add
+    add = Draft.prefill
 
     def add_for_nothing(self: Draft, slot: Slot, end: int) -> None:
         rows = self._rows_left
         add(self, slot, end)
         self._rows_left = rows
 
-    patch.setattr(Draft, "add", add_for_nothing)
+    patch.setattr(Draft, "prefill", add_for_nothing)
 
 
 def queue_passed(patch: pytest.MonkeyPatch) -> None:
-    arrive = Chats.arrive
+    arrive = Shares.arrive
 
-    def arrive_first(self: Chats, request: Request, n_ctx: int) -> None:
-        arrive(self, request, n_ctx)
-        self.arrived.move_to_end(request.id, last=False)
+    def arrive_first(self: Shares, slot: Slot, now: float) -> None:
+        arrive(self, slot, now)
+        queue = self._waiting[slot.request.client]
+        queue[:] = sorted((at, -abs(number), each) for at, number, each in queue)
 
-    patch.setattr(Chats, "arrive", arrive_first)
+    patch.setattr(Shares, "arrive", arrive_first)
+
+
+def clients_ignored(patch: pytest.MonkeyPatch) -> None:
+    def first_come(self: Shares, chats: Counter[str]) -> str:
+        return min(self._waiting, key=lambda client: self._waiting[client][0][:2])
+
+    patch.setattr(Shares, "_whose", first_come)
+
+
+def turns_forgotten(patch: pytest.MonkeyPatch) -> None:
+    choose = Shares.next
+
+    def forgets(self: Shares, inside: Iterable[Slot]) -> Slot:
+        slot = choose(self, inside)
+        if slot.request.client in self._asks:
+            self._asks[slot.request.client] = 0
+        return slot
+
+    patch.setattr(Shares, "next", forgets)
 
 
 def promised_pages_ignored(patch: pytest.MonkeyPatch) -> None:
-    def fits(self: Room, slot: Slot, found: list[int], *, behind: int) -> bool:
-        return reach(slot, 0) - self.pool.held(found) + behind <= self.pool.free
+    def needs(self: Room, slot: Slot, found: list[int], *, behind: int = 0) -> int:
+        return reach(slot, 0) - self.pool.held(found) + behind
 
-    patch.setattr(Room, "_fits", fits)
+    patch.setattr(Room, "_needs", needs)
 
 
 def full_context_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -168,7 +189,8 @@ def result_for_the_next_with_that_id(patch: pytest.MonkeyPatch) -> None:
 
 
 def back_with_a_token_in_flight(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Chats, "parked", property(lambda self: [s for s in self.out if s.state is State.PREEMPTED]))
+    ready = Room._ready
+    patch.setattr(Room, "_ready", lambda self, s: s.state is State.PREEMPTED if s.stay else ready(self, s))
 
 
 def length_of_known_tokens_only(patch: pytest.MonkeyPatch) -> None:
@@ -239,6 +261,8 @@ PLANTS: list[Plant] = [
     token_budget_ignored,
     logit_rows_ignored,
     queue_passed,
+    clients_ignored,
+    turns_forgotten,
     promised_pages_ignored,
     full_context_forgotten,
     ended_instead_of_parked,

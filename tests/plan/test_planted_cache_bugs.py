@@ -31,14 +31,15 @@ def named_by_its_own_tokens(patch: pytest.MonkeyPatch) -> None:
 
 
 def named_when_planned(patch: pytest.MonkeyPatch) -> None:
-    add = Planner._add
+    has_pages = Planner._has_pages
 
-    def add_and_seal(self: Planner, slot: Slot, end: int, step: Draft) -> None:
-        add(self, slot, end, step)
-        if step.ends.get(slot) == end:
+    def has_pages_sealed(self: Planner, slot: Slot, end: int, step: Draft) -> bool:
+        has = has_pages(self, slot, end, step)
+        if has:
             self._seal(slot, min(end, len(slot.tokens)) // PAGE_TOKENS)
+        return has
 
-    patch.setattr(Planner, "_add", add_and_seal)
+    patch.setattr(Planner, "_has_pages", has_pages_sealed)
 
 
 def hit_covers_the_last_token(patch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,16 @@ copy has landed; 6 `resumed` is said before that; 7 `preempted` is said before t
 its pages are back; 9 a refused copy is forgotten; 10 a second park trusts the host's copy of a page that has been
 written since; 11 a replay is one token short; 12 the host's pages are not given back; 13 a copy takes a page that is
 not its own; 14 who was dropped is not said to have been computed again; 15 a page that is saved ahead is named too
-early; 16 pages of an ended chat's copy are lost.
+early; 16 pages of an ended chat's copy are lost; 17 a copy back does not wait for a step that still uses its page.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 import pytest
 
 from parkway.plan.copies import Owner
+from parkway.plan.draft import Draft
 from parkway.plan.notices import Notices
 from parkway.plan.pages import PagePool
 from parkway.plan.parking import Parking
@@ -44,10 +45,11 @@ def freed_when_planned(patch: pytest.MonkeyPatch) -> None:
 def named_before_the_step_landed(patch: pytest.MonkeyPatch) -> None:
     advance = Planner._advance
 
-    def advance_and_seal(self: Planner, slot: Slot, end: int) -> Chunk:
-        chunk = advance(self, slot, end)
-        self._seal(slot, min(end, len(slot.tokens)) // PAGE_TOKENS)
-        return chunk
+    def advance_and_seal(self: Planner, step: Draft) -> tuple[Chunk, ...]:
+        chunks = advance(self, step)
+        for slot, end in step.ends.items():
+            self._seal(slot, min(end, len(slot.tokens)) // PAGE_TOKENS)
+        return chunks
 
     patch.setattr(Planner, "_advance", advance_and_seal)
 
@@ -77,8 +79,8 @@ def pin_dropped_by_a_cancel(patch: pytest.MonkeyPatch) -> None:
 def named_before_its_copy_landed(patch: pytest.MonkeyPatch) -> None:
     come_back = Parking.come_back
 
-    def come_back_named(self: Parking, slot: Slot) -> None:
-        come_back(self, slot)
+    def come_back_named(self: Parking, slot: Slot, in_flight: Set[int]) -> None:
+        come_back(self, slot, in_flight)
         for page in range(slot.sealed):
             self._pool.seal(slot.pages[page], slot.name(page))
 
@@ -86,10 +88,10 @@ def named_before_its_copy_landed(patch: pytest.MonkeyPatch) -> None:
 
 
 def resumed_before_landing(patch: pytest.MonkeyPatch) -> None:
-    returns, caught_up = Room._return, Room.caught_up
+    comes_in, caught_up = Room._comes_in, Room.caught_up
 
-    def come_back_told(self: Room, slot: Slot) -> bool:
-        if not returns(self, slot):
+    def come_back_told(self: Room, slot: Slot, *, behind: int) -> bool:
+        if not comes_in(self, slot, behind=behind):
             return False
         if slot.state is State.RESTORING and slot.announced:
             self.notices.returned(slot, self.pace.now)
@@ -101,7 +103,7 @@ def resumed_before_landing(patch: pytest.MonkeyPatch) -> None:
         else:
             self.resumes += 1
 
-    patch.setattr(Room, "_return", come_back_told)
+    patch.setattr(Room, "_comes_in", come_back_told)
     patch.setattr(Room, "caught_up", caught_up_silently)
 
 
@@ -120,8 +122,8 @@ def preempted_before_the_last_token(patch: pytest.MonkeyPatch) -> None:
 def computes_before_its_pages_are_back(patch: pytest.MonkeyPatch) -> None:
     come_back, landed = Parking.come_back, Parking.landed
 
-    def come_back_at_once(self: Parking, slot: Slot) -> None:
-        come_back(self, slot)
+    def come_back_at_once(self: Parking, slot: Slot, in_flight: Set[int]) -> None:
+        come_back(self, slot, in_flight)
         if slot.state is State.RESTORING:
             self._returned(slot)
 
@@ -148,14 +150,14 @@ def refused_copy_forgotten(patch: pytest.MonkeyPatch) -> None:
 def unsealed_page_kept_by_name(patch: pytest.MonkeyPatch) -> None:
     """The host's page that a chat left behind is found again by number, whatever has been computed since."""
     returned = Parking._returned
-    kept: dict[tuple[int, int], int] = {}
+    kept: dict[tuple[Slot, int], int] = {}
 
     def returned_and_noted(self: Parking, slot: Slot) -> None:
-        kept.update({(id(slot), page): number for page, number in enumerate(slot.host)})
+        kept.update({(slot, page): number for page, number in enumerate(slot.host)})
         returned(self, slot)
 
     def kept_by_number(self: Parking, slot: Slot, page: int) -> int | None:
-        number = kept.get((id(slot), page))
+        number = kept.get((slot, page))
         return number if number is not None and number in self.host._free else None
 
     def share(self: PagePool, pages: Iterable[int]) -> None:
@@ -195,8 +197,8 @@ def host_pages_not_given_back(patch: pytest.MonkeyPatch) -> None:
 def restored_over_others(patch: pytest.MonkeyPatch) -> None:
     come_back = Parking.come_back
 
-    def come_back_over_a_page_in_use(self: Parking, slot: Slot) -> None:
-        come_back(self, slot)
+    def come_back_over_a_page_in_use(self: Parking, slot: Slot, in_flight: Set[int]) -> None:
+        come_back(self, slot, in_flight)
         for at, copy in enumerate(self.planned):
             if copy.owner is Owner.RESTORE:
                 wrong = (copy.targets[0] + 1) % len(self._pool._references)
@@ -239,6 +241,15 @@ def copy_of_an_ended_chat_keeps_its_pages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Parking, "_unpinned", unpinned_if_it_is_here)
 
 
+def copies_back_wait_for_no_step(patch: pytest.MonkeyPatch) -> None:
+    come_back = Parking.come_back
+
+    def come_back_without_waiting(self: Parking, slot: Slot, in_flight: Set[int]) -> None:
+        come_back(self, slot, frozenset())
+
+    patch.setattr(Parking, "come_back", come_back_without_waiting)
+
+
 PLANTS: list[Plant] = [
     freed_when_planned,
     named_before_the_step_landed,
@@ -256,6 +267,7 @@ PLANTS: list[Plant] = [
     not_said_to_be_recomputed,
     saved_ahead_named_too_early,
     copy_of_an_ended_chat_keeps_its_pages,
+    copies_back_wait_for_no_step,
 ]
 
 

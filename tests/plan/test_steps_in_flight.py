@@ -28,6 +28,30 @@ def test_a_token_that_has_landed_is_named() -> None:
     assert planner.plan(Pace()).chunks[0].tokens == (42,)
 
 
+def test_a_chat_that_needs_its_history_waits_for_its_token_and_for_nothing_else() -> None:
+    """Others go on. Its pages are its own, so that nobody else starts in them."""
+    penalised = request(0, 5, presence_penalty=0.5)
+    planner = planner_with(limits(ahead=2), penalised, request(1, 5))
+    plans = [planner.plan(Pace()) for _ in range(3)]
+    assert [[chunk.request.id for chunk in plan.chunks] for plan in plans] == [[0, 1], [1], [1]]
+    assert planner.pages_used == 2
+    planner.sampled(plans[0].chunks[0], 42)
+    planner.sampled(plans[0].chunks[1], 43)
+    assert [chunk.tokens for chunk in planner.plan(Pace()).chunks] == [(42,), (PENDING,)]
+    assert [chunk.tokens for chunk in planner_with(limits(ahead=2), penalised).plan(Pace()).chunks] == [(0, 1, 2, 3, 4)]
+
+
+def test_nobody_else_is_there() -> None:
+    planner = planner_with(limits(ahead=1), request(0, 5, repeat_penalty=1.1))
+    plan = planner.plan(Pace())
+    assert planner.plan(Pace()) == StepPlan()
+    assert not planner.idle
+    assert planner.tokens(plan.chunks[0].slot) == [0, 1, 2, 3, 4]
+    planner.sampled(plan.chunks[0], 42)
+    assert planner.tokens(plan.chunks[0].slot) == [0, 1, 2, 3, 4, 42]
+    assert planner.plan(Pace()).chunks[0].tokens == (42,)
+
+
 def test_pieces_of_a_prompt_need_no_result() -> None:
     planner = planner_with(limits(ahead=1, chunk_tokens=3), request(0, 5))
     plans = [planner.plan(Pace()) for _ in range(2)]

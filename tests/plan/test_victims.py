@@ -7,7 +7,7 @@ import pytest
 from parkway.plan.limits import Knobs, Limits, Pace
 from parkway.plan.pages import PagePool
 from parkway.plan.slot import Slot, State
-from parkway.plan.victims import in_turn, leader, return_order, victim
+from parkway.plan.victims import in_turn, leader, line, victim
 from parkway.request import Request, SamplingParams
 
 
@@ -95,12 +95,11 @@ def test_nobody_goes_in_turn_before_it_has_stayed_and_got_on() -> None:
     assert turn(running, pool, 1) == -1
 
 
-def test_return_order() -> None:
-    pool = PagePool(20)
-    parked = chats(pool, 50, 50, 50)
-    for slot, when, parks in zip(parked, (50.0, 20.0, 80.0), (1, 2, 3), strict=True):
-        slot.parked, slot.parks = when, parks
+def test_line_of_parked_and_new() -> None:
+    waiting = chats(PagePool(20), 50, 50, 50, 50)
+    for slot, when, parks in zip(waiting, (50.0, 20.0, 80.0, 30.0), (1, 2, 3, 0), strict=True):
+        slot.since, slot.parks = when, parks
     sizes = {"slots": 3, "pages": 20, "n_ctx": 1024, "batch_tokens": 3, "logit_rows": 3}
     head, passing = Limits(**sizes), Limits(**sizes, resume="pass")  # type: ignore[arg-type]
-    assert [slot.request.id for slot in return_order(parked, head, 100.0)] == [1, 0, 2]
-    assert [slot.request.id for slot in return_order(parked, passing, 100.0)] == [2, 1, 0]
+    assert [slot.request.id for slot in line(waiting, head)] == [1, 3, 0, 2]
+    assert [slot.request.id for slot in line(waiting, passing)] == [2, 1, 0, 3]

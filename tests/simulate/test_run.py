@@ -49,7 +49,7 @@ def test_two_chats_that_outgrow_the_pool(page: float, park: int, restore: int) -
     outcome = run(TWO, replace(PLAIN, page=page), FOUR_PAGES, watch)
     first_ends, second_returns = 100.0, 100.0 + restore
     assert (outcome.parks, outcome.recomputes, outcome.tokens) == (1, 0, 195)
-    assert outcome.waits == [second_returns - 88]
+    assert outcome.parked == [second_returns - 88]
     assert outcome.seconds == second_returns + (95 - 88)
     assert outcome.slowdowns == [first_ends / 100, outcome.seconds / 95]
     assert states[88 + park] == ["decode", "preempting"]
@@ -60,7 +60,7 @@ def test_two_chats_that_outgrow_the_pool(page: float, park: int, restore: int) -
 
 def test_a_pool_for_both_parks_nobody() -> None:
     outcome = run(TWO, PLAIN, replace(FOUR_PAGES, pages=6))
-    assert (outcome.parks, outcome.waits, outcome.seconds) == (0, [], 100.0)
+    assert (outcome.parks, outcome.parked, outcome.seconds) == (0, [], 100.0)
 
 
 def test_a_seed_is_a_run() -> None:
@@ -76,7 +76,7 @@ def test_every_chat_gets_its_answer(policy: Policy, device: str) -> None:
     outcome = simulated(scene, policy, 3)
     assert len(outcome.slowdowns) == len(outcome.starts) == scene.chats
     assert min(outcome.slowdowns) > 0.999
-    assert 0 < len(outcome.waits) <= outcome.parks  # a token in flight may end a chat that is parked
+    assert 0 < len(outcome.parked) <= outcome.parks  # a token in flight may end a chat that is parked
 
 
 def test_a_chat_that_does_not_fit_is_refused() -> None:

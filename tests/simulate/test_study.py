@@ -29,11 +29,12 @@ def test_processes_bring_what_one_brings() -> None:
 
 def test_means_over_seeds() -> None:
     seeds = [
-        Outcome(seconds=10.0, waits=[1.0, 4.0], starts=[0.0, 2.0], slowdowns=[1.0, 3.0], parks=2, tokens=500),
-        Outcome(seconds=20.0, starts=[0.0, 0.0], slowdowns=[1.0, 1.0], parks=1, tokens=1500),
+        Outcome(seconds=10.0, parked=[1.0, 4.0], starts=[0.0, 2.0], slowdowns=[1.0, 3.0], parks=2, tokens=500),
+        Outcome(seconds=20.0, starts=[3.0, 0.0], slowdowns=[1.0, 1.0], parks=1, tokens=1500),
     ]
     cell = Cell(STUDY[0], seeds)
-    assert (cell.longest_wait, cell.seconds, cell.latest_start) == (2.0, 15.0, 1.0)
+    assert (cell.longest_wait, cell.longest_park) == (3.5, 2.0)
+    assert (cell.seconds, cell.latest_start) == (15.0, 2.5)
     assert (cell.parks_per_1000, cell.slowdown) == (1.5, 1.5)
 
 
@@ -47,7 +48,7 @@ def test_a_policy_is_compared_with_pass_and_nothing_else_changed() -> None:
 
 def test_the_table_has_the_ratios(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [
-        Cell(policy, [Outcome(seconds=seconds, waits=[wait], starts=[0.0], slowdowns=[1.0], tokens=1)])
+        Cell(policy, [Outcome(seconds=seconds, parked=[wait], starts=[0.0], slowdowns=[1.0], tokens=1)])
         for policy, seconds, wait in zip(STUDY, (10.0, 10.1), (8.0, 3.0), strict=True)
     ]
     Console(width=200).print(table(SMALL, cells))

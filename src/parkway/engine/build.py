@@ -78,5 +78,6 @@ def engine_on(model: Model, runner: Runner, limits: Limits, copies: Copies) -> E
         weight_bytes=model.weight_bytes,
         pool_bytes=runner.pool_bytes,
         host_bytes=limits.host_pages * runner.page_bytes,
+        embedding_width=runner.embedding_width,
     )
     return Engine(runner, limits, facts, copies)

@@ -19,6 +19,7 @@ import msgspec
 from parkway.engine import wire
 from parkway.engine.events import Event, run
 from parkway.errors import StartError
+from parkway.logs import written
 
 
 class _SocketInbox:
@@ -64,15 +65,15 @@ def main(folder: str, factory: str) -> None:
         lifeline.join()
     start = wire.decode_start(message)
     level = logging.INFO if start.settings.log == "parks" else logging.WARNING
-    logging.basicConfig(level=level, format="parkway: %(message)s")  # to stderr
-    module, _, function = factory.partition(":")
-    try:
-        engine = getattr(importlib.import_module(module), function)(Path(start.path), start.settings)
-    except StartError as error:
-        send(wire.Failed(str(error)))
-        lifeline.join()  # the parent hangs up when it has read the sentence
-    send(wire.Ready(engine.facts))
-    run(engine, _SocketInbox(connection), send)
+    with written(level, start.settings.log_format):
+        module, _, function = factory.partition(":")
+        try:
+            engine = getattr(importlib.import_module(module), function)(Path(start.path), start.settings)
+        except StartError as error:
+            send(wire.Failed(str(error)))
+            lifeline.join()  # the parent hangs up when it has read the sentence
+        send(wire.Ready(engine.facts))
+        run(engine, _SocketInbox(connection), send)
     lifeline.join()
 
 

@@ -8,9 +8,9 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from parkway.engine.engine import Engine
-from parkway.engine.events import Arrive, Cancel, Event, run
+from parkway.engine.events import Arrive, Cancel, Event, Teach, run
 from parkway.errors import EngineDied
-from parkway.request import Facts, Output, Report, Request, Snapshot, View
+from parkway.request import Facts, Output, Report, Request, Snapshot, View, Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,12 @@ class Door(Protocol):
 
     def next_id(self) -> int:
         """An id that no other request of this door has."""
+
+    def teach(self, vocabulary: Callable[[], Vocabulary]) -> None:
+        """Before the first request with a grammar: what the token ids stand for. Asked for once, however often called.
+
+        The engine's steps pause for some tenths of a second, once.
+        """
 
     def submit(self, request: Request, sink: Sink) -> None:
         """Start a request; `sink` gets its outputs in order, the last with a finish reason. Raises EngineDied."""
@@ -112,11 +118,17 @@ class ThreadDoor:
         self._sinks = Sinks()
         self._inbox = _QueueInbox()
         self._ids = itertools.count()
+        self._taught = False
         self._thread = threading.Thread(target=self._serve, args=(engine,), name="parkway-engine", daemon=True)
         self._thread.start()
 
     def next_id(self) -> int:
         return next(self._ids)
+
+    def teach(self, vocabulary: Callable[[], Vocabulary]) -> None:
+        if not self._taught:  # twice at once does no harm
+            self._inbox.queue.put(Teach(vocabulary()))
+            self._taught = True
 
     def submit(self, request: Request, sink: Sink) -> None:
         self._sinks.add(request.id, sink)

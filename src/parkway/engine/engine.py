@@ -6,17 +6,24 @@ from time import monotonic
 
 from msgspec import structs
 
+from parkway.engine.choosing import Choosing
+from parkway.engine.embeddings import Embeddings
 from parkway.engine.parks import Parks
 from parkway.engine.tallies import Pacer, Tally
 from parkway.memory.copies import Copies
-from parkway.plan.limits import Limits
+from parkway.plan.limits import Limits, Pace
 from parkway.plan.planner import IGNORED, Planner
 from parkway.plan.step import Chunk, StepPlan
-from parkway.request import POOL_FULL, Facts, Output, Report, Request, Snapshot, View
-from parkway.runner import Runner, Sampled
+from parkway.request import POOL_FULL, Facts, Output, Report, Request, Snapshot, View, Vocabulary
+from parkway.runner import NOTHING_ALLOWED, Runner, Sampled
 
 CROWDED = 0.25
 """Share of the pool in use from which on parks are prepared for: with a few chats it can be full soon."""
+NO_TOKEN = "no token is allowed here"
+"""The error of a request whose grammar, bias and the like forbid every token."""
+NO_EMBEDDINGS = "embeddings are computed on the CPU only so far"
+PATIENCE = 0.1
+"""Share of a step for which the next is put off while one is in flight, so that chats with short copies are in it."""
 VIEW_SECONDS = 0.1
 """A view is no older than this while something happens."""
 
@@ -39,6 +46,9 @@ class Engine:
         self._pages_total = limits.pages
         self._ahead = limits.ahead
         self._open: set[int] = set()
+        self._choosing = Choosing(facts.vocab_size)
+        self._constraints = self._choosing.constraints
+        self._embeddings = Embeddings()
         self._outputs: list[Output] = []
         self._untold = False
         self._steps = self._prompt_tokens = self._cached_tokens = self._answer_tokens = 0
@@ -74,11 +84,16 @@ class Engine:
             host_bytes=self._parks.held_bytes,
         )
 
+    def teach(self, vocabulary: Vocabulary) -> None:
+        """What the token ids stand for; must precede the first request with a grammar."""
+        self._constraints.teach(vocabulary)
+
     def arrive(self, request: Request) -> None:
         """Take a request in. One that can't be computed ends at once with an error in the next report."""
         error = self._fault(request)
         if error is None:
             self._open.add(request.id)
+            self._choosing.open(request)
             self._planner.arrive(request)
             self._untold = True
             return
@@ -99,7 +114,13 @@ class Engine:
         """
         planner, parks, now = self._planner, self._parks, self._clock()
         self._untold |= parks.settle(now)
-        plan = planner.plan(self._pacer.pace(now))
+        if self._choosing.all_await(len(self._open)):
+            self._land_all()
+        self._take_masks()
+        pace = self._pacer.pace(now)
+        if planner.parked and planner.in_flight:
+            self._bring_back(pace)
+        plan = planner.plan(pace)
         parks.begin(plan.copies, now)
         self._fail(planner.take_failed())
         self._tell_notices()
@@ -107,7 +128,7 @@ class Engine:
         if plan.chunks:
             self._launch(plan, now)
         elif not (planner.in_flight or planner.idle or self._outputs or self._untold):
-            self._await_copy()
+            self._await()
         for _ in range(planner.in_flight - (self._ahead if plan.chunks else 0)):
             self._land_step()
         if planner.idle:
@@ -120,15 +141,21 @@ class Engine:
         return Report(outputs, self.snapshot, self._view())
 
     def close(self) -> None:
-        """Waits for the steps and copies that are under way, so that nobody uses the pool any more. The last call."""
+        """Waits for the steps, copies and masks under way, so that nobody uses the pool any more. The last call."""
         for _ in range(self._planner.in_flight):
             self._runner.land()
         self._parks.drain()
+        self._constraints.close()
 
     def _launch(self, plan: StepPlan, now: float) -> None:
         self._launched.append(now)
-        self._runner.launch(plan)
+        self._runner.launch(plan, self._choosing.edits(plan, self._planner))
         self._steps += 1
+
+    def _bring_back(self, pace: Pace) -> None:
+        """Whose copies are short need not sit out a step: the device is busy with the one in flight meanwhile."""
+        self._parks.begin(self._planner.prepare(pace), pace.now)
+        self._untold |= self._parks.settle_soon(pace.now, PATIENCE * self._pacer.step_seconds)
 
     def _land_step(self) -> None:
         """Takes the results of the oldest step in flight. It has run since its launch, or since the one before it."""
@@ -141,11 +168,30 @@ class Engine:
         for chunk, sampled in landed:
             self._land(chunk, sampled)
 
-    def _await_copy(self) -> None:
-        """There is nothing to compute before a copy has landed."""
-        if not self._planner.copying:
+    def _land_all(self) -> None:
+        """Chats that all wait for their last tokens share a step: those of two in flight could only take turns."""
+        for _ in range(self._planner.in_flight):
+            self._land_step()
+
+    def _take_masks(self) -> None:
+        """Chats whose grammar has told what is allowed next go on, and those for which nothing is end."""
+        for constraint in self._constraints.landed():
+            request = constraint.request
+            if constraint.error is not None:
+                self._give_up(request, "error", constraint.error)
+            elif constraint.ended:
+                self._give_up(request, "stop")
+            else:
+                self._planner.release(request.id)
+
+    def _await(self) -> None:
+        """There is nothing to compute before a mask or a copy has landed."""
+        if self._constraints.due:
+            self._constraints.sleep()
+        elif self._planner.copying:
+            self._parks.sleep()
+        else:
             raise RuntimeError("there are requests to compute, but the planner has no step for them")
-        self._parks.sleep()
 
     def _tell_notices(self) -> None:
         for request_id, notice in self._planner.take_notices():
@@ -183,6 +229,10 @@ class Engine:
             return f"the prompt has {len(prompt)} tokens and leaves no room in a context of {n_ctx}"
         if min(prompt) < 0 or max(prompt) >= vocab_size:
             return f"a token id of the prompt is not between 0 and {vocab_size - 1}"
+        if any(not 0 <= token < vocab_size for token, _ in request.sampling.logit_bias):
+            return f"a token id of logit_bias is not between 0 and {vocab_size - 1}"
+        if request.sampling.embed and not self.facts.embedding_width:
+            return NO_EMBEDDINGS
         return None
 
     def _land(self, chunk: Chunk, sampled: Sampled) -> None:
@@ -190,6 +240,11 @@ class Engine:
         reason = self._planner.sampled(chunk, token_id)
         if reason is IGNORED:
             return
+        if token_id == NOTHING_ALLOWED or not self._constraints.allows(request.id, token_id):
+            self._give_up(request, "error", NO_TOKEN)
+            return
+        if sampled.hidden is not None:
+            self._embeddings.add(request.id, sampled.hidden)
         if token_id is None and reason is None and not sampled.scored:
             self._tell_notices()
             return  # a piece of a prompt, or of a chat that is computed again
@@ -202,14 +257,22 @@ class Engine:
         self._answer_tokens += len(token_ids)
         if token_id is not None:
             self._time_gap(request.id)
+            if reason is None:
+                self._constraints.accept(request.id, token_id)
         logprobs = [] if sampled.logprob is None else [sampled.logprob]
         output = Output(request.id, token_ids, logprobs, sampled.scored, reason, cached_tokens=cached)
         if reason is None:
             self._outputs.append(output)
         else:
-            self._end(output)
+            self._end(structs.replace(output, embedding=self._embeddings.take(request)))
         if self._planner.parked:
             self._tell_notices()
+
+    def _give_up(self, request: Request, reason: str, error: str | None = None) -> None:
+        """Ends a chat for which no token may follow, wherever it is: never with one that was forbidden."""
+        self._tell_notices()
+        self._planner.cancel(request.id)
+        self._end(Output(request.id, finish_reason=reason, error=error))
 
     def _time_gap(self, request_id: int) -> None:
         """A token has come; between it and the one before, the chat was not out."""
@@ -221,6 +284,8 @@ class Engine:
     def _end(self, output: Output) -> None:
         reason, request_id = output.finish_reason or "error", output.request_id
         self._open.discard(request_id)
+        self._choosing.drop(request_id)
+        self._embeddings.drop(request_id)
         self._last_token.pop(request_id, None)
         self._finished = {**self._finished, reason: self._finished.get(reason, 0) + 1}
         self._outputs.append(structs.replace(output, preempt=self._planner.take_record(request_id)))

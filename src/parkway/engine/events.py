@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from parkway.engine.engine import Engine
-from parkway.request import Report, Request
+from parkway.request import Report, Request, Vocabulary
 
 
 class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
@@ -23,7 +23,14 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
         engine.cancel(self.request_id)
 
 
-Event = Arrive | Cancel
+class Teach(msgspec.Struct, frozen=True, array_like=True, tag="teach"):
+    vocabulary: Vocabulary
+
+    def apply(self, engine: Engine) -> None:
+        engine.teach(self.vocabulary)
+
+
+Event = Arrive | Cancel | Teach
 
 
 class Inbox(Protocol):

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from time import sleep
 
 from parkway.engine.tallies import Pacer, Tally
 from parkway.errors import NoRoom
@@ -9,6 +10,10 @@ from parkway.memory.copies import Copies
 from parkway.plan.copies import Copy, Owner
 from parkway.plan.planner import Planner
 from parkway.request import Notice
+
+FEW_PAGES = 8
+"""Copies that may be waited for."""
+POLL_SECONDS = 0.00005
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +26,8 @@ class Parks:
         self._planner = planner
         self._copies = copies
         self._pacer = pacer
-        self._begun: dict[int, float] = {}
+        self._begun: dict[int, tuple[float, int]] = {}
+        """When each open copy was submitted, and how many pages it has."""
 
     @property
     def parked_bytes(self) -> int:
@@ -41,7 +47,7 @@ class Parks:
                     logger.warning("a park was refused, so the chat is computed again: %s", error)
                 self._planner.refused(copy.id)
             else:
-                self._begun[copy.id] = now
+                self._begun[copy.id] = now, len(copy.sources)
                 logger.info("%s issued: %d pages", copy.owner.value, len(copy.sources))
 
     def advance(self) -> None:
@@ -55,6 +61,19 @@ class Parks:
         for copy in landed:
             self._landed(copy, now)
         return bool(landed)
+
+    def settle_soon(self, now: float, patience: float) -> bool:
+        """As `settle`, after waiting for copies of a few pages, so many seconds at most."""
+        if not 0 < sum(pages for _, pages in self._begun.values()) <= FEW_PAGES:
+            return False
+        self._copies.advance()
+        settled = False
+        for _ in range(int(patience / POLL_SECONDS)):
+            sleep(POLL_SECONDS)
+            settled |= self.settle(now)
+            if not self._begun:
+                break
+        return settled
 
     def sleep(self) -> None:
         """Until a copy has landed. Nobody else has anything to do."""
@@ -89,7 +108,7 @@ class Parks:
         return self._planner.pages_used, self._planner.waiting
 
     def _landed(self, copy: Copy, now: float) -> None:
-        seconds = now - self._begun.pop(copy.id)
+        seconds = now - self._begun.pop(copy.id)[0]
         self._planner.landed(copy.id, now)
         logger.info("%s completed after %.1f ms: %d pages", copy.owner.value, 1000 * seconds, len(copy.sources))
         if copy.owner is Owner.SAVE_AHEAD:

@@ -14,9 +14,9 @@ from pathlib import Path
 from parkway.config import EngineSettings
 from parkway.engine import wire
 from parkway.engine.door import Sink, Sinks
-from parkway.engine.events import Arrive, Cancel
+from parkway.engine.events import Arrive, Cancel, Teach
 from parkway.errors import StartError
-from parkway.request import Facts, Request, Snapshot, View
+from parkway.request import Facts, Request, Snapshot, View, Vocabulary
 
 BUILD_ENGINE = "parkway.engine.build:build_engine"
 CLOSE_SECONDS = 1.0
@@ -39,7 +39,7 @@ class ProcessDoor:
         self.died: asyncio.Future[str] = self._loop.create_future()
         self._answer: asyncio.Future[Facts] = self._loop.create_future()
         self._channel = _Channel(self._take, self._mourn)
-        self._up = False
+        self._up = self._taught = False
         self._sinks = Sinks()
         self._ids = itertools.count()
         with ExitStack() as undo:
@@ -73,6 +73,11 @@ class ProcessDoor:
 
     def next_id(self) -> int:
         return next(self._ids)
+
+    def teach(self, vocabulary: Callable[[], Vocabulary]) -> None:
+        if not self._taught:
+            self._taught = True
+            self._channel.send(wire.frame(Teach(vocabulary())))
 
     def submit(self, request: Request, sink: Sink) -> None:
         frame = wire.frame(Arrive(request))

@@ -49,6 +49,11 @@ class Pacer:
         self._step, self._token = Mean(), Mean()
         self._park, self._restore, self._page = Mean(), Mean(), Mean()
 
+    @property
+    def step_seconds(self) -> float:
+        """From one step to the next; 0 before the first."""
+        return self._step.value
+
     def stepped(self, seconds: float, tokens: int) -> None:
         """One step came this long after the one before, with so many tokens."""
         self._step.add(seconds)

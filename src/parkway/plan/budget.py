@@ -17,15 +17,15 @@ def reach(slot: Slot, tokens: int) -> int:
 
 def demand(slots: Iterable[Slot], tokens: int) -> int:
     """Pages that these chats, which hold theirs already, will take until each has so many tokens more."""
-    rest = tokens + PAGE_TOKENS - 1
-    return sum(  # written out, because it is asked of every chat in every step
-        [
-            missing
-            for slot in slots
-            if (missing := min(slot.length + rest, slot.most_rows + PAGE_TOKENS - 1) // PAGE_TOKENS - len(slot.pages))
-            > 0
-        ]
-    )
+    missing = 0
+    for slot in slots:  # `reach` written out, because it is asked of every chat in every step
+        rows = slot.length + tokens
+        if rows > slot.most_rows:
+            rows = slot.most_rows
+        more = (rows + PAGE_TOKENS - 1) // PAGE_TOKENS - len(slot.pages)
+        if more > 0:
+            missing += more
+    return missing
 
 
 def gain(slot: Slot, pool: PagePool, tokens: int) -> int:

@@ -1,53 +1,72 @@
-"""Everybody who is here: who waits for a slot, who runs, who is out. Knows no pages."""
+"""Everybody who is here: who waits for a slot, who waits for room, who runs. Knows no pages."""
 
-from collections import OrderedDict
-from collections.abc import Iterator
-
+from parkway.plan.shares import Shares
 from parkway.plan.slot import Slot, State
 from parkway.request import Request
 
 
 class Chats:
-    """`running`: those that compute, in the order in which they came into the pool; `out`: those that are parked, or on
+    """`arrived`: requests for which there is no slot; `starting`: those for which there is one, and no room yet.
+    `running`: those that compute, in the order in which they came into the pool; `out`: those that are parked, or on
     the way out or back, by when they left. `first` is the chat that started before all others ever did."""
 
     def __init__(self, slots: int) -> None:
         self.slots: list[Slot | None] = [None] * slots
-        self.arrived: OrderedDict[int, Slot] = OrderedDict()
+        self.arrived: dict[int, Slot] = {}
+        self.starting: list[Slot] = []
         self.running: list[Slot] = []
         self.out: list[Slot] = []
         self.first: Slot | None = None
+        self._shares = Shares()
+        self._newcomers: list[Slot] = []
+        """Those that have arrived since time was told last."""
 
     @property
-    def resident(self) -> Iterator[Slot]:
+    def resident(self) -> list[Slot]:
         """Those that hold pages in which they compute, now or as soon as their copy has landed."""
-        yield from self.running
-        yield from (slot for slot in self.out if slot.state is State.RESTORING)
+        return self.running + [slot for slot in self.out if slot.state is State.RESTORING]
 
     @property
-    def parked(self) -> list[Slot]:
-        """Those that could come back, and of which nothing is in flight."""
-        return [slot for slot in self.out if slot.state is State.PREEMPTED and not slot.flying]
-
-    @property
-    def leaving(self) -> list[Slot]:
-        """Those that are on the way out: a copy, or a token of their own, is still to land."""
-        return [slot for slot in self.out if slot.state is State.PREEMPTING or slot.flying]
+    def waiting(self) -> list[Slot]:
+        """Those that wait for room: parked, on the way out, or new."""
+        return [slot for slot in self.out if slot.state is not State.RESTORING] + self.starting
 
     @property
     def nobody(self) -> bool:
-        return not (self.running or self.out or self.arrived)
+        return not (self.running or self.out or self.starting or self.arrived)
 
     def find(self, request_id: int) -> Slot | None:
         """The chat of a request that has a slot."""
         return next((slot for slot in self.slots if slot and slot.request.id == request_id), None)
 
     def arrive(self, request: Request, n_ctx: int) -> None:
-        self.arrived[request.id] = Slot.waiting(request, n_ctx)
+        slot = self.arrived[request.id] = Slot.waiting(request, n_ctx)
+        self._newcomers.append(slot)
+
+    def admit(self, now: float) -> None:
+        """Requests for which there is a slot wait for room from now on."""
+        for slot in self._newcomers:
+            self._shares.arrive(slot, now)
+        self._newcomers.clear()
+        while self.arrived and len(self.starting) < self.slots.count(None):
+            slot = self._shares.next([*filter(None, self.slots), *self.starting])
+            del self.arrived[slot.request.id]
+            slot.since = now
+            self.starting.append(slot)
+
+    def withdraw(self, request_id: int) -> bool:
+        """Drops a request that has not started; False if it is none."""
+        count = len(self.starting)
+        self.starting = [slot for slot in self.starting if slot.request.id != request_id]
+        waited = self.arrived.pop(request_id, None)
+        if waited in self._newcomers:
+            self._newcomers.remove(waited)
+        elif waited:
+            self._shares.withdraw(waited)
+        return len(self.starting) < count or waited is not None
 
     def start(self, slot: Slot) -> None:
-        """The next in line gets a slot, of which there must be a free one."""
-        del self.arrived[slot.request.id]
+        self.starting.remove(slot)
         slot.index = self.slots.index(None)
         self.slots[slot.index] = slot
         self.first = self.first or slot

@@ -11,7 +11,6 @@ class Owner(Enum):
     PARK = "park"  # device to host
     SAVE_AHEAD = "save-ahead"  # device to host, of pages that stay in use
     RESTORE = "restore"  # host to device
-    COPY_ON_WRITE = "copy-on-write"  # device to device
 
 
 class Copy(msgspec.Struct, frozen=True):
@@ -35,9 +34,10 @@ class Copy(msgspec.Struct, frozen=True):
 
     @property
     def to_host(self) -> bool:
-        return self.owner in (Owner.PARK, Owner.SAVE_AHEAD)
+        return not self.from_host
 
     def touches(self, reads: frozenset[int], writes: frozenset[int]) -> bool:
         """Whether a kernel that reads and writes these device pages must wait for it."""
-        written = not self.to_host and not (reads.isdisjoint(self.targets) and writes.isdisjoint(self.targets))
-        return written or (not self.from_host and not writes.isdisjoint(self.sources))
+        if self.to_host:
+            return not writes.isdisjoint(self.sources)
+        return not (reads.isdisjoint(self.targets) and writes.isdisjoint(self.targets))

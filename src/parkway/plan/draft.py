@@ -19,9 +19,16 @@ class Draft:
         owed = slot.scoring(end)
         if len(owed) > self._rows_left:
             return owed[self._rows_left]
-        return end - 1 if slot.samples(end) and len(owed) == self._rows_left else end
+        waits = slot.held or len(owed) == self._rows_left
+        return end - 1 if slot.samples(end) and waits else end
 
-    def add(self, slot: Slot, end: int) -> None:
+    def decode(self, slot: Slot) -> None:
+        """Adds the row for a chat's next token, of which there is one for every slot."""
+        self.ends[slot] = slot.length
+        self._tokens_left -= 1
+        self._rows_left -= 1
+
+    def prefill(self, slot: Slot, end: int) -> None:
         self.ends[slot] = end
         self._tokens_left -= end - slot.computed
         self._rows_left -= len(slot.scoring(end)) + slot.samples(end)

@@ -36,8 +36,9 @@ class Limits:
     `chunk_tokens` caps one chat's rows. `ahead`: steps that may be in flight, their results unknown, while the next is
     planned. `prefix_cache`: whether a chat may share pages that hold the beginning of its tokens. `host_pages`: room
     for parked chats; without it they are computed again. `parks` off: a pool that is full ends the chats that run.
-    `resume`: parked chats come back in the order of their parks ("head"), or whoever fits, the most often parked first
-    ("pass"). `quantum`: seconds that a chat may stay while a parked one waits for its pages.
+    `resume`: who waits for room comes in by how long it has waited ("head"), or parked chats before new ones, those
+    parked most often first, and one that fits passes one that does not ("pass"). `quantum`: seconds that a chat may
+    stay while another waits for its pages.
     """
 
     slots: int

@@ -26,7 +26,7 @@ class Notices:
         """A chat can go on where it was parked."""
         assert slot.announced, f"slot {slot.index}: its client does not know that it was out"
         slot.announced = False
-        seconds = now - slot.parked
+        seconds = now - slot.since
         slot.parked_seconds += seconds
         states = ("resumed", "recomputed") if slot.replayed else ("resumed",)
         for state in states:

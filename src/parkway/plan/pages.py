@@ -39,7 +39,7 @@ class PagePool:
         """Takes `count` pages with one reference each, or returns None and has changed nothing."""
         if count > self.free:
             return None
-        pages = tuple([self._free.popleft() if self._free else self._evicted() for _ in range(count)])
+        pages = tuple([self._next() for _ in range(count)])
         for page in pages:
             self._references[page] = 1
         return pages
@@ -105,6 +105,9 @@ class PagePool:
         assert all(page in self._index for page in cached), "a cached page has no name"
         assert len(free) + len(cached) + len(held) == len(self._references), "pages are neither free nor held"
 
+    def _next(self) -> int:
+        return self._free.popleft() if self._free else self._evicted()
+
     def _evicted(self) -> int:
         page, _ = self._cached.popitem(last=False)
         self._index.drop(page)
@@ -126,7 +129,32 @@ class PagePool:
 
 
 class HostPages(PagePool):
-    """Pages whose memory comes when they are first used: one that is free again is used before one that never was."""
+    """Pages whose memory comes when they are first used: one that is free again is used before one that never was.
+    Where memory was refused, one that never was is used last."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self._filled: set[int] = set()
+        self._refused = False
+
+    def fill(self, pages: Iterable[int]) -> None:
+        """There is memory for these pages."""
+        self._refused = self._refused and self._filled.issuperset(pages)
+        self._filled.update(pages)
+
+    def refuse(self) -> None:
+        """There is none for pages that never had any."""
+        self._refused = True
+
+    def empty(self) -> None:
+        """All memory is about to be given back."""
+        self.forget(range(len(self._references)))
+        self._filled.clear()
+        self._refused = False
+
+    def _next(self) -> int:
+        dry = self._refused and self._cached and not (self._free and self._free[0] in self._filled)
+        return self._evicted() if dry else super()._next()
 
     def _free_again(self, page: int) -> None:
         self._free.appendleft(page)

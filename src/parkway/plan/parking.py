@@ -6,7 +6,7 @@ has gone back, until the room is needed: a second park copies only what is new. 
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from parkway.plan.copies import Copy, Owner
 from parkway.plan.pages import HostPages, PagePool
@@ -22,7 +22,6 @@ class Parking:
 
     def __init__(self, pool: PagePool, host_pages: int, *, named: bool, forget: bool) -> None:
         self.host = HostPages(host_pages)
-        self._host_pages = host_pages
         self.planned: list[Copy] = []
         """Copies that nobody has been told of yet."""
         self._pool = pool
@@ -65,7 +64,8 @@ class Parking:
         slot.host = _filled(kept, taken)
         slot.move(State.PREEMPTING)
         if missing:
-            self._begin(Owner.PARK, slot, missing, [slot.pages[page] for page in missing], taken)
+            settled = sum([page < slot.sealed for page in missing])
+            self._begin(Owner.PARK, slot, missing, [slot.pages[page] for page in missing], taken, settled)
         else:
             self._left(slot)
         return True
@@ -77,7 +77,8 @@ class Parking:
         slot.saved = missing[-1] + 1 if missing else slot.sealed
         if taken is None:
             return False
-        self._begin(Owner.SAVE_AHEAD, slot, tuple(missing), [slot.pages[page] for page in missing], taken)
+        sources = [slot.pages[page] for page in missing]
+        self._begin(Owner.SAVE_AHEAD, slot, tuple(missing), sources, taken, len(missing))
         return True
 
     def found(self, slot: Slot) -> list[int | None]:
@@ -86,8 +87,9 @@ class Parking:
             return [None] * len(slot.host)
         return [self._pool.find(slot.name(page)) if page < slot.sealed else None for page in range(len(slot.host))]
 
-    def come_back(self, slot: Slot) -> None:
-        """Begins to bring a chat back from the host, into pages that must be free."""
+    def come_back(self, slot: Slot, in_flight: Set[int]) -> None:
+        """Begins to bring a chat back from the host, into pages that must be free. Those that are not `in_flight`, which
+        no launched step uses, come first: their copies need not wait for it."""
         found = self.found(slot)
         self._pool.share(page for page in found if page is not None)
         missing = tuple([page for page, number in enumerate(found) if number is None])
@@ -96,13 +98,18 @@ class Parking:
         slot.pages = _filled(found, taken)
         slot.move(State.RESTORING)
         if missing:
-            self._begin(Owner.RESTORE, slot, missing, [slot.host[page] for page in missing], taken)
+            missing = tuple(sorted(missing, key=lambda page: slot.pages[page] in in_flight))
+            sources, targets = [slot.host[page] for page in missing], tuple([slot.pages[page] for page in missing])
+            settled = sum([page not in in_flight for page in targets])
+            self._begin(Owner.RESTORE, slot, missing, sources, targets, settled)
         else:
             self._returned(slot)
 
     def landed(self, copy_id: int) -> Slot | None:
         """A copy has been done. Returns the chat that was parked or has come back by it, if it is still here."""
         copy, slot, pages = self._unpinned(copy_id)
+        if copy.to_host:
+            self.host.fill(copy.targets)
         if copy.owner is Owner.SAVE_AHEAD:
             self._name_on_host(slot, pages, copy.targets)
             self.host.give(copy.targets)
@@ -123,10 +130,12 @@ class Parking:
         assert copy.to_host, f"copy {copy_id}: only the host can lack memory"
         if copy.owner is Owner.SAVE_AHEAD:
             self.host.give(copy.targets)
-        elif not slot.ended:
-            self.drop(slot)
-            return slot
-        return None
+            return None
+        self.host.refuse()
+        if slot.ended:
+            return None
+        self.drop(slot)
+        return slot
 
     def drop(self, slot: Slot) -> None:
         """What the chat has computed is to be computed again."""
@@ -144,7 +153,7 @@ class Parking:
     def empty(self) -> None:
         """Forgets what the host still has of chats that have gone: its memory is about to be given back."""
         assert not self.host.used, "somebody's pages are on the host"
-        self.host.forget(range(self._host_pages))
+        self.host.empty()
 
     def take_planned(self) -> tuple[Copy, ...]:
         planned, self.planned = tuple(self.planned), []
@@ -157,9 +166,14 @@ class Parking:
         return (page for page in range(slot.saved, slot.sealed) if self._kept(slot, page) is None)
 
     def _begin(
-        self, owner: Owner, slot: Slot, pages: tuple[int, ...], sources: list[int], targets: tuple[int, ...]
+        self,
+        owner: Owner,
+        slot: Slot,
+        pages: tuple[int, ...],
+        sources: list[int],
+        targets: tuple[int, ...],
+        settled: int,
     ) -> None:
-        settled = 0 if owner is Owner.RESTORE else sum([page < slot.sealed for page in pages])
         copy = Copy(next(self._ids), owner, tuple(sources), targets, settled)
         device, host = (copy.targets, copy.sources) if copy.from_host else (copy.sources, copy.targets)
         self._pool.pin(device)
@@ -172,6 +186,8 @@ class Parking:
         device, host = (copy.targets, copy.sources) if copy.from_host else (copy.sources, copy.targets)
         self._pool.unpin(device)
         self.host.unpin(host)
+        if self._forget and not slot.ended:
+            self._pool.forget(device)  # if it has left them meanwhile
         return copy, slot, pages
 
     def _left(self, slot: Slot) -> None:

@@ -1,7 +1,7 @@
 """Decides what each step computes: who starts, decodes, prefills, is parked, comes back. Events in, StepPlan out.
 
 Chats run in the order in which they came into the pool. When they outgrow it together one of them leaves: its pages are
-copied to the host, or dropped to be computed again. Whoever is parked comes back before anybody new starts.
+copied to the host, or dropped to be computed again. Whoever waits for room, parked or new, stands in one line.
 
 A step may be planned while others are in flight: their tokens are counted before they are known. A chat that leaves may
 have a chunk in flight that still uses its pages. Dropped pages can be handed out at once, because the device runs steps
@@ -12,6 +12,7 @@ step a page has one owner.
 from collections import deque
 
 from parkway.plan.chats import Chats
+from parkway.plan.copies import Copy
 from parkway.plan.draft import Draft
 from parkway.plan.limits import Limits, Pace
 from parkway.plan.room import Room
@@ -29,7 +30,8 @@ class Planner:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._chats = Chats(limits.slots)
-        self._room = Room(limits, self._chats)
+        self._room = Room(limits, self._chats, self._pages_in_flight)
+        self._prepared = False
         self._in_flight: deque[deque[tuple[Chunk, Slot]]] = deque()
         """What is left to report of each step, and the chat that it is for, wherever that is by now."""
 
@@ -40,7 +42,7 @@ class Planner:
     @property
     def waiting(self) -> int:
         """Requests that have not started and chats that are out."""
-        return len(self._chats.arrived) + self.parked
+        return len(self._chats.arrived) + len(self._chats.starting) + self.parked
 
     @property
     def parked(self) -> int:
@@ -92,25 +94,40 @@ class Planner:
 
     def cancel(self, request_id: int) -> bool:
         """Ends a request wherever it is; False if it is not here. A result that still comes for it is ignored."""
-        if self._chats.arrived.pop(request_id, None):
+        if self._chats.withdraw(request_id):
             return True
         slot = self._chats.find(request_id)
         if slot:
             self._room.end(slot, State.CANCELLED)
         return slot is not None
 
+    def release(self, request_id: int) -> None:
+        """A chat with a grammar may get its next token: what is allowed there is known. Until the token after that."""
+        chats = self._chats
+        for slot in (chats.find(request_id), chats.arrived.get(request_id), *chats.starting):
+            if slot and slot.request.id == request_id:
+                slot.held = False
+
     def plan(self, pace: Pace) -> StepPlan:
         """The next step, behind `ahead` at most that are in flight. Without chunks if nobody is here or all wait for
         those, or for copies."""
         assert self.in_flight <= self._limits.ahead, f"results of {self.in_flight} steps are missing"
-        self._room.arrange(pace)
+        if not self._prepared:
+            self._room.arrange(pace)
+        self._prepared = False
         step = Draft(self._limits.batch_tokens, self._limits.logit_rows, self._limits.chunk_tokens)
         self._add_decoders(step)
         self._add_prefills(step)
-        chunks = tuple([self._advance(slot, end) for slot, end in step.ends.items()])
+        chunks = self._advance(step)
         if chunks:
             self._in_flight.append(deque(zip(chunks, step.ends, strict=True)))
         return StepPlan(chunks, self._room.parking.take_planned())
+
+    def prepare(self, pace: Pace) -> tuple[Copy, ...]:
+        """The copies of the step that is planned next: whoever is back by then takes part in it."""
+        self._room.arrange(pace)
+        self._prepared = True
+        return self._room.parking.take_planned()
 
     def landed(self, copy_id: int, now: float) -> None:
         """A copy has been done; its pages are pinned no longer. `now` as in Pace."""
@@ -157,6 +174,12 @@ class Planner:
         """What parks there were of a request that has ended."""
         return self._room.records.pop(request_id, Preempt())
 
+    def tokens(self, slot: int) -> list[int]:
+        """Prompt and answer of the chat in a slot, as far as they are known. They grow while it is there."""
+        chat = self._chats.slots[slot]
+        assert chat, f"slot {slot} is nobody's"
+        return chat.tokens
+
     @property
     def states(self) -> list[str]:
         """Of every slot."""
@@ -172,6 +195,9 @@ class Planner:
             self._room.pool.seal(slot.pages[page], slot.name(page))
         slot.sealed = max(slot.sealed, pages)
 
+    def _pages_in_flight(self) -> frozenset[int]:
+        return frozenset(page for step in self._in_flight for chunk, _ in step for page in chunk.pages)
+
     def _landed(self, chunk: Chunk) -> Slot:
         """The chat that a chunk was planned for. Its slot, even its request, may be another's by now."""
         assert self._in_flight, f"slot {chunk.slot}: nothing is in flight"
@@ -185,30 +211,34 @@ class Planner:
         return slot
 
     def _add_decoders(self, step: Draft) -> None:
+        decode = State.DECODE  # once: to look it up takes as long as all else that is asked of a chat
         for slot in self._chats.running.copy():  # those that make room on the way have changed their state
-            if slot.state is State.DECODE and not slot.full:
-                self._add(slot, slot.length, step)
+            ready = slot.state is decode and not (slot.full or slot.awaits_token)
+            if ready and self._has_pages(slot, slot.length, step):
+                step.decode(slot)
 
     def _add_prefills(self, step: Draft) -> None:
+        states = State.PREFILL, State.REPLAYING
         for slot in self._chats.running.copy():
-            if slot.state is State.PREFILL or slot.state is State.REPLAYING:
-                self._add(slot, step.prefill_end(slot), step)
+            if slot.state in states:
+                end = step.prefill_end(slot)
+                if end > slot.computed and self._has_pages(slot, end, step):
+                    step.prefill(slot, end)
 
-    def _add(self, slot: Slot, end: int, step: Draft) -> None:
-        """Adds a chat's rows up to `end`; without pages for them it waits for those that are on their way."""
-        if end == slot.computed:
-            return
+    def _has_pages(self, slot: Slot, end: int, step: Draft) -> bool:
+        """Takes pages for a chat's rows up to `end`; without them it waits for those that are on their way."""
         while not self._room.take(slot, end):
-            gone = self._room.give_way()
+            gone = self._room.give_way(slot)
             for each in gone:
                 step.remove(each)
             if not gone or slot in gone:
-                return
-        step.add(slot, end)
+                return False
+        return True
 
-    def _advance(self, slot: Slot, end: int) -> Chunk:
-        replaying = slot.state is State.REPLAYING
-        chunk = slot.advance(end)
-        if replaying and slot.state is not State.REPLAYING:
-            self._room.caught_up(slot)
-        return chunk
+    def _advance(self, step: Draft) -> tuple[Chunk, ...]:
+        replaying = [slot for slot in step.ends if slot.replayed]
+        chunks = tuple([slot.advance(end) for slot, end in step.ends.items()])
+        for slot in replaying:
+            if slot.state is not State.REPLAYING:
+                self._room.caught_up(slot)
+        return chunks

@@ -1,5 +1,6 @@
 """Who has room in the pool: who leaves it, who comes back, who starts. Moves chats and pages; plans no rows."""
 
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from parkway.plan.budget import RUNWAY, demand, reach
@@ -10,7 +11,8 @@ from parkway.plan.pages import PagePool, pages_for
 from parkway.plan.parking import Parking
 from parkway.plan.sharing import Sharing
 from parkway.plan.slot import Slot, State
-from parkway.plan.victims import comes_behind, in_turn, return_order, victim
+from parkway.plan.step import PAGE_TOKENS
+from parkway.plan.victims import comes_behind, in_turn, line, victim
 from parkway.request import Preempt
 
 BESIDE = 4.0
@@ -22,7 +24,8 @@ TIGHT = 0.25
 class Room:
     """The pool, shared out. `parks`, `resumes` and `recomputes` count departures, returns, and parks without a copy."""
 
-    def __init__(self, limits: Limits, chats: Chats) -> None:
+    def __init__(self, limits: Limits, chats: Chats, in_flight: Callable[[], Set[int]]) -> None:
+        """`in_flight` tells the pages that launched steps use."""
         self.pool = PagePool(limits.pages)
         self.parking = Parking(self.pool, limits.host_pages, named=limits.prefix_cache, forget=limits.knobs.forget)
         self._sharing = Sharing(self.pool, named=limits.prefix_cache)
@@ -35,6 +38,7 @@ class Room:
         """Of requests that have ended; whoever tells their end takes it."""
         self._limits = limits
         self._chats = chats
+        self._in_flight = in_flight
         self._tight = False
         self._next: Slot | None = None
         """Who will be parked first."""
@@ -42,12 +46,12 @@ class Room:
     def arrange(self, pace: Pace) -> None:
         """Everything about room that precedes a step."""
         self.pace = pace
+        self._chats.admit(pace.now)
         if self._limits.parks:
             self._park_on_purpose()
             self._make_room()
             self._take_turns()
-        self._bring_back()
-        self._start()
+        self._let_in()
         self._save_ahead()
 
     def landed(self, copy_id: int, now: float) -> None:
@@ -65,22 +69,23 @@ class Room:
 
     def take(self, slot: Slot, end: int) -> bool:
         """Takes what the chat misses up to position `end`, which may have to wait for pages that are on their way."""
-        missing = pages_for(end) - len(slot.pages)
-        if missing <= 0:
+        if end <= len(slot.pages) * PAGE_TOKENS:
             return True
-        pages = self.pool.take(missing)
+        pages = self.pool.take(pages_for(end) - len(slot.pages))
         if pages is None:
             return False
         slot.pages += pages
         return True
 
-    def give_way(self) -> list[Slot]:
-        """The last resort: who drops pages so that others get some. Nobody while pages are on their way."""
+    def give_way(self, asking: Slot) -> list[Slot]:
+        """The last resort: who drops pages, the one that asks among them, so that others get some. Nobody while pages
+        are on their way."""
         if not self._limits.parks:
             return self._fail()
         if self.parking.under_way:
             return []
-        chosen = self._victim(missing=1, tokens=0)
+        holders = [slot for slot in self._chats.running if slot.pages or slot is asking]
+        chosen = self._victim(holders, missing=1, tokens=0)
         if chosen is None:
             return []
         self._leave(chosen)
@@ -91,8 +96,7 @@ class Room:
     def announce(self, slot: Slot) -> None:
         """Tells that a chat is out as soon as its last token has been told."""
         if not slot.announced and not slot.flying and slot.state in (State.PREEMPTING, State.PREEMPTED):
-            order = return_order(self._chats.out, self._limits, self.pace.now)
-            self.notices.left(slot, ahead=order.index(slot))
+            self.notices.left(slot, ahead=line(self._chats.out, self._limits).index(slot))
 
     def caught_up(self, slot: Slot) -> None:
         """A chat that was dropped has computed again what it had."""
@@ -105,7 +109,7 @@ class Room:
         self.parking.give_up(slot)
         self._chats.end(slot)
         slot.move(state)
-        parked = slot.parked_seconds + (self.pace.now - slot.parked if slot.announced else 0.0)
+        parked = slot.parked_seconds + (self.pace.now - slot.since if slot.announced else 0.0)
         self.records[slot.request.id] = Preempt(slot.parks, slot.recomputes, round(1000 * parked))
         if self._chats.nobody and not self.parking.under_way:
             assert not self.pool.used, "somebody left without giving pages back"
@@ -127,19 +131,19 @@ class Room:
             return
         tokens = self.pace.look_ahead
         while (missing := demand(self._chats.resident, tokens) - self.pool.free - self.parking.coming) > 0:
-            chosen = self._victim(missing=missing, tokens=tokens)
+            chosen = self._victim(self._chats.running, missing=missing, tokens=tokens)
             if chosen is None:
                 break
             self._park(chosen)
         self._tight = missing > -TIGHT * self._limits.pages
 
     def _take_turns(self) -> None:
-        """Once the first of the parked has waited for a quantum, who has stayed for one makes room for it."""
-        head = self._first(self._chats.parked)
+        """Once the head of the line has waited for a quantum, who has stayed for one makes room for it."""
         limits, pace = self._limits, self.pace
-        if head is None or self.parking.coming or pace.now - head.parked < limits.quantum:
+        head = next(filter(self._ready, self._line()), None)
+        if head is None or self.parking.coming or pace.now - head.since < limits.quantum:
             return
-        missing = self._needs(head) - self.pool.free
+        missing = self._needs(head, self._found(head)) - self.pool.free
         if missing <= 0:
             return
         others = [slot for slot in self._chats.running if comes_behind(slot, head, limits, pace.now)]
@@ -148,41 +152,47 @@ class Room:
         if chosen:
             self._park(chosen)
 
-    def _bring_back(self) -> None:
-        """Parked chats in their order, as long as there is room; in "pass" one that fits passes one that does not."""
-        parked = self._chats.parked
-        if parked:
-            for slot in return_order(parked, self._limits, self.pace.now):
-                if not self._return(slot) and self._limits.resume == "head":
-                    return
-
-    def _start(self) -> None:
-        """Starts who fits behind what the others will need, the first of the parked among them."""
-        chats = self._chats
-        while chats.arrived and None in chats.slots:
-            slot = next(iter(chats.arrived.values()))
-            if self._sharing.sibling_computes(slot, chats.running):
+    def _let_in(self) -> None:
+        """Who waits comes in, the head of the line first. Nobody passes one for whom there is no room; for one that
+        can't come yet its pages are kept. In "pass" a parked chat that fits passes both."""
+        behind = 0
+        for slot in self._line():
+            passes, ready = self._limits.resume == "pass" and slot.parks, self._ready(slot)
+            if ready and self._comes_in(slot, behind=0 if passes else behind):
+                continue
+            if ready and not passes:
                 return
-            head = self._first(chats.leaving + chats.parked)
-            if not self._enter(slot, behind=reach(head, self._runway) if head else 0):
-                return
-            chats.start(slot)
+            behind = behind or reach(slot, self._runway)
 
-    def _return(self, slot: Slot) -> bool:
-        """Lets a parked chat come back if there is room for it and what the others will need meanwhile."""
-        if not slot.host:
-            if not self._enter(slot, behind=0):
-                return False
+    def _line(self) -> list[Slot]:
+        waiting = self._chats.waiting
+        return line(waiting, self._limits) if waiting else waiting
+
+    def _ready(self, slot: Slot) -> bool:
+        """Not while a copy or a token of its own is on the way, or another computes the page that it misses first."""
+        if slot.stay:
+            return slot.state is State.PREEMPTED and not slot.flying
+        return not self._sharing.sibling_computes(slot, self._chats.running)
+
+    def _comes_in(self, slot: Slot, *, behind: int) -> bool:
+        """Lets a chat in if there is room for it and what the others will need meanwhile, and `behind` pages more."""
+        found = self._found(slot)
+        if self._needs(slot, found, behind=behind) > self.pool.free:
+            return False
+        if slot.host:
+            self.parking.come_back(slot, self._in_flight())
+            if slot.state is not State.RESTORING:
+                self._returned(slot)
+            return True
+        self.pool.share(found)
+        slot.enter(tuple(found), self.pace.now)
+        if slot.index < 0:
+            self._chats.start(slot)
+        else:
             self._chats.come_back(slot)
             slot.move(slot.returns_to)
             if slot.state is not State.REPLAYING:
                 self.caught_up(slot)
-            return True
-        if not self._fits(slot, self._on_device(slot), behind=0):
-            return False
-        self.parking.come_back(slot)
-        if slot.state is not State.RESTORING:
-            self._returned(slot)
         return True
 
     def _returned(self, slot: Slot) -> None:
@@ -192,38 +202,18 @@ class Room:
         if slot.state is not State.REPLAYING:
             self.caught_up(slot)
 
-    def _enter(self, slot: Slot, *, behind: int) -> bool:
-        """Lets a chat compute, on pages that hold its first tokens if there are any; False if the rest does not fit."""
-        found = self._sharing.found(slot)
-        if not self._fits(slot, found, behind=behind):
-            return False
-        self.pool.share(found)
-        slot.enter(tuple(found), self.pace.now)
-        return True
-
-    def _fits(self, slot: Slot, found: list[int], *, behind: int) -> bool:
-        """Whether a chat has room for a while behind these pages, and the others, and `behind` pages more.
-
-        Nobody else in the pool: then it need not be for a while.
-        """
-        others = list(self._chats.resident)
+    def _needs(self, slot: Slot, found: list[int], *, behind: int = 0) -> int:
+        """Pages that must be free for a chat to come in behind those that it finds, and stay for a while beside the
+        others; alone it need not be for a while."""
+        others = self._chats.resident
         tokens = self._runway if others or behind else 0
-        needs = reach(slot, tokens) - self.pool.held(found) + demand(others, tokens) + behind
-        return needs <= self.pool.free
+        return reach(slot, tokens) - self.pool.held(found) + demand(others, tokens) + behind
 
-    def _needs(self, slot: Slot) -> int:
-        """Pages that must be free for a parked chat to come back."""
-        tokens = self._runway
-        held = self.pool.held(self._on_device(slot))
-        return reach(slot, tokens) - held + demand(self._chats.resident, tokens)
-
-    def _on_device(self, slot: Slot) -> list[int]:
-        """Pages of a parked chat that the pool still holds."""
-        return [page for page in self.parking.found(slot) if page is not None]
-
-    def _first(self, out: list[Slot]) -> Slot | None:
-        """Who of these comes back first."""
-        return return_order(out, self._limits, self.pace.now)[0] if out else None
+    def _found(self, slot: Slot) -> list[int]:
+        """Pages of the pool that hold what a chat has computed, or the first tokens of one that begins anew."""
+        if slot.host:
+            return [page for page in self.parking.found(slot) if page is not None]
+        return self._sharing.found(slot)
 
     @property
     def _exempt(self) -> Slot | None:
@@ -234,8 +224,8 @@ class Room:
         """Tokens for which whoever comes in has room at least."""
         return max(self.pace.look_ahead, RUNWAY)
 
-    def _victim(self, *, missing: int, tokens: int) -> Slot | None:
-        running, knobs, misses = self._chats.running, self._limits.knobs, self._misses
+    def _victim(self, running: list[Slot], *, missing: int, tokens: int) -> Slot | None:
+        knobs, misses = self._limits.knobs, self._misses
         return victim(
             running, self.pool, self.pace, knobs, exempt=self._exempt, missing=missing, tokens=tokens, misses=misses
         )
@@ -261,7 +251,7 @@ class Room:
         if not slot.announced:
             self.parks += 1
             slot.parks += 1
-            slot.parked = self.pace.now
+            slot.since = self.pace.now
 
     def _drop(self, slot: Slot) -> None:
         self.parking.drop(slot)
@@ -290,6 +280,6 @@ class Room:
         if demand(chats.resident, limits.n_ctx) <= self.pool.free:
             return
         if self._next not in chats.running:
-            self._next = self._victim(missing=1, tokens=self.pace.look_ahead)
+            self._next = self._victim(chats.running, missing=1, tokens=self.pace.look_ahead)
         if self._next and self._next.saved < self._next.sealed:
             parking.save_ahead(self._next)

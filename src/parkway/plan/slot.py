@@ -43,12 +43,15 @@ class Slot:
     become `max_length`, of which `most_rows` are computed. The KV
     of the first `computed` is in `pages`, or will be once the step that was planned last has run; while the chat is
     parked, in the host's pages `host`, or nowhere. The first `replayed` were computed before they were dropped. The
-    first `scored` rows of the prompt owe no log-probability (any more). The first `sealed` pages are named, the first
+    first `scored` rows of the prompt owe nothing (any more), neither a log-probability nor a part of an embedding, nor do
+    those from `owing` on. The first `sealed` pages are named, the first
     `saved` need not be saved ahead. `flying` counts its chunks in flight.
 
-    `stay` counts how often the chat has come into the pool, the last time at `entered`, with `entered_at` tokens
-    computed; `cached` is how many tokens of the prompt it found there the first time. `parks`, `recomputes`, `parked`
-    (when it was, the last time) and `parked_seconds` are its record; `announced`: its client knows that it is out.
+    `since` is when it began to wait for room the last time, new or parked. `stay` counts how often it has come into the
+    pool, the last time at `entered`, with `entered_at` tokens computed; `cached` is how many tokens of the prompt it
+    found there the first time. `parks`, `recomputes` and `parked_seconds` are its record; `announced`: its client
+    knows that it is out. `held`: it does not get its next token before it is released; `needs_history`: nor before all
+    tokens are known.
     """
 
     index: int
@@ -58,6 +61,8 @@ class Slot:
     max_length: int
     most_rows: int
     scored: int
+    owing: int
+    needs_history: bool
     state: State = State.PREFILL
     computed: int = 0
     pages: tuple[int, ...] = ()
@@ -72,9 +77,10 @@ class Slot:
     entered_at: int = 0
     parks: int = 0
     recomputes: int = 0
-    parked: float = 0.0
+    since: float = 0.0
     parked_seconds: float = 0.0
     announced: bool = False
+    held: bool = False
     names: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -82,9 +88,13 @@ class Slot:
         """A chat that has no slot and has computed nothing yet; it may reach `n_ctx` tokens, prompt and answer."""
         prompt, sampling = request.prompt, request.sampling
         max_length = n_ctx if sampling.max_tokens is None else min(n_ctx, len(prompt) + sampling.max_tokens)
-        scored = len(prompt) - 1 if sampling.prompt_logprobs is None else 0
+        owing = len(prompt) if sampling.embed else len(prompt) - 1
+        scored = 0 if sampling.prompt_logprobs is not None or sampling.embed == "mean" else len(prompt) - 1
         most_rows = max(max_length - 1, len(prompt))
-        return cls(-1, request, list(prompt), len(prompt), max_length, most_rows, scored)
+        held, needs_history = sampling.grammar is not None, sampling.needs_history
+        return cls(
+            -1, request, list(prompt), len(prompt), max_length, most_rows, scored, owing, needs_history, held=held
+        )
 
     @property
     def answer_tokens(self) -> int:
@@ -116,7 +126,7 @@ class Slot:
 
     @property
     def may_share(self) -> bool:
-        """Whether pages that others have computed do: not while log-probabilities of the prompt are owed."""
+        """Whether pages that others have computed do: not while rows of the prompt are owed that those would spare."""
         return self.request.sampling.cache_prompt and self.scored >= len(self.request.prompt) - 1
 
     @property
@@ -131,6 +141,7 @@ class Slot:
             pages=len(self.pages),
             parks=self.parks,
             recomputes=self.recomputes,
+            cached=self.cached,
         )
 
     def name(self, page: int) -> bytes:
@@ -144,6 +155,8 @@ class Slot:
     def enter(self, pages: tuple[int, ...], now: float) -> None:
         """Comes into the pool to compute what is behind these pages, which hold its first tokens."""
         self.pages, self.sealed, self.computed = pages, len(pages), len(pages) * PAGE_TOKENS
+        if self.computed >= self.replayed:
+            self.replayed = 0  # all that it had lost was found
         if not self.stay:
             self.cached = self.computed
         self.begin_stay(now)
@@ -163,14 +176,20 @@ class Slot:
         assert state in MOVES[self.state], f"slot {self.index}: {self.state} can't become {state}"
         self.state = state
 
+    @property
+    def awaits_token(self) -> bool:
+        """Whether it can't get its next token yet: what is chosen depends on its last one, on the host."""
+        return self.held or (self.needs_history and self.length > len(self.tokens))
+
     def samples(self, end: int) -> bool:
         """Whether a chunk up to position `end` chooses the next token."""
         return end == self.length < self.max_length
 
     def scoring(self, end: int) -> range:
-        """Positions of a chunk up to `end` whose logits are still owed as the next prompt token's log-probability."""
-        last = len(self.request.prompt) - 1
-        return range(max(self.computed, self.scored), min(end, last)) if self.scored < last else _NOTHING
+        """Positions of a chunk up to `end` that still owe the next prompt token's log-probability, or a hidden state."""
+        if self.scored >= self.owing:
+            return _NOTHING
+        return range(max(self.computed, self.scored), min(end, self.owing))
 
     def advance(self, end: int) -> Chunk:
         """The chunk up to position `end`, whose pages the chat holds; from here on it counts as computed."""
@@ -186,8 +205,9 @@ class Slot:
             self.scored = owed.stop
         if samples:
             self.length += 1
+            self.held = self.request.sampling.grammar is not None
             if self.state is not State.DECODE:
                 self.move(State.DECODE)
         elif self.state is State.REPLAYING and end >= self.replayed:
-            self.move(State.PREFILL)
+            self.move(self.returns_to)
         return chunk

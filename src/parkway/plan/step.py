@@ -26,7 +26,8 @@ class Chunk(msgspec.Struct, frozen=True):
     pages: tuple[int, ...]
     samples: bool
     scored_rows: tuple[int, ...] = ()
-    """Rows (indices into `tokens`) whose logits give the log-probability of the prompt's next token."""
+    """Rows (indices into `tokens`) whose logits give the log-probability of the prompt's next token, or whose hidden
+    state is a part of the embedding that the request asks for."""
     cached: int = 0
     """Tokens of the prompt that the chat did not compute: their pages were there."""
 

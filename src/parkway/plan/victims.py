@@ -1,4 +1,4 @@
-"""Who is parked, and who comes back first. Pure choice: knows the chats and the pool, changes neither."""
+"""Who is parked, and who comes in first. Pure choice: knows the chats and the pool, changes neither."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ STARVED = 3
 QUANTUM_TOKENS = 16
 """A chat that came back computes so many tokens at least before it has to make room for another in turn."""
 AGEING = 30.0
-"""Seconds of waiting that are worth one step of priority."""
+"""Seconds of waiting that one step of priority is worth."""
 
 _KNOBS: dict[Victim, Callable[[Slot], int]] = {
     "smallest": lambda slot: slot.length,
@@ -71,7 +71,7 @@ def in_turn(
     missing: int,
     tokens: int,
 ) -> Slot | None:
-    """Who has stayed long enough to make room for a parked chat that has waited; None if nobody.
+    """Who has stayed long enough to make room for one that has waited; None if nobody.
 
     The smallest that suffices, else the largest: the leader too, since nobody's turn lasts for ever. Nobody who still
     computes again what it had: it would have come in for nothing.
@@ -90,25 +90,27 @@ def in_turn(
 
 
 def comes_behind(slot: Slot, head: Slot, limits: Limits, now: float) -> bool:
-    """Whether a chat that was parked now would come back behind the first of the parked: else that is no turn."""
+    """Whether a chat that was parked now would come back behind the head of the line: else that is no turn."""
     if limits.resume == "pass":
         return slot.parks < head.parks
-    return slot.request.priority >= _aged(head, now)
+    return place(slot.request.priority, now) >= place(head.request.priority, head.since)
 
 
-def return_order(parked: Sequence[Slot], limits: Limits, now: float) -> list[Slot]:
-    """Parked chats, the first to come back first: by priority, which waiting raises, then by when they were parked.
+def line(waiting: Sequence[Slot], limits: Limits) -> list[Slot]:
+    """Who waits for room, parked or new, the first to come in first: by how long it has waited, and by priority.
 
-    "pass" instead has those first that were parked most often.
+    Nobody's place depends on what the time is: who stands behind another stays behind it. "pass" instead has those
+    first that were parked most often.
     """
 
     def order(slot: Slot) -> tuple[float, ...]:
         if limits.resume == "pass":
-            return -slot.parks, slot.parked
-        return _aged(slot, now), slot.parked
+            return -slot.parks, slot.since
+        return (place(slot.request.priority, slot.since),)
 
-    return sorted(parked, key=order)
+    return sorted(waiting, key=order)
 
 
-def _aged(slot: Slot, now: float) -> int:
-    return slot.request.priority - int((now - slot.parked) / AGEING)
+def place(priority: int, since: float) -> float:
+    """Who has the lower one is first. Nobody passes another by waiting, since both wait."""
+    return since + AGEING * priority
