@@ -4,10 +4,13 @@ Everything here is a msgspec struct, so that the same objects pass between threa
 processes as MessagePack.
 """
 
+from typing import Literal
+
 import msgspec
 
 from parkway.errors import BadRequest, EngineDied, ParkwayError, PoolFull
 
+Pooling = Literal["last", "mean"]
 MAX_LOGPROBS = 20
 POOL_FULL = "Context size has been exceeded."
 """The error of a request that was ended because the pool is full and nobody may be parked: llama-server's words."""
@@ -19,7 +22,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     Order: temperature, then top_k, top_p, min_p on what is left. temperature 0 is greedy: highest logit, ties to the
     lower id. max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only,
     n for it and the n most probable (of the unmodified distribution). cache_prompt: False computes the whole prompt
-    even if pages of its beginning are still there; the answer is the same. Raises BadRequest naming the field.
+    even if pages of its beginning are still there; the answer is the same. embed: an embedding of the prompt is asked
+    for, and no tokens (max_tokens 0): the hidden state of its last token, or the mean over all of them.
+
+    Before all that logits are edited, in this order: repeat_penalty r divides a positive logit by r and multiplies
+    another, of each token among the last `repeat_last_n` of prompt and answer (-1: all); presence_penalty is taken from
+    each token of the answer once, frequency_penalty as often as it is there; logit_bias (token id, number) is added;
+    what ends the answer is forbidden for `min_tokens`; `grammar` (llguidance's serialised form) forbids what it does
+    not allow next. Raises BadRequest naming the field.
     """
 
     max_tokens: int | None = None
@@ -33,12 +43,28 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     cache_prompt: bool = True
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
+    grammar: str | None = None
+    embed: Pooling | None = None
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
             _check(name, getattr(self, name), low, high)
         if any(not text for text in self.stop):
             raise BadRequest("stop", "stop must not contain an empty string")
+        if any(not number < float("inf") for _, number in self.logit_bias):
+            raise BadRequest("logit_bias", "logit_bias must be made of numbers; -inf forbids")
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether a token can be chosen only once all before it are known to the host."""
+        penalised = self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+        return penalised or self.grammar is not None
 
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
@@ -50,6 +76,11 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("seed", -(2**63), 2**64 - 1),
     ("logprobs", 0, MAX_LOGPROBS),
     ("prompt_logprobs", 0, MAX_LOGPROBS),
+    ("repeat_penalty", 0.01, 100),
+    ("repeat_last_n", -1, 2**31 - 1),
+    ("presence_penalty", -100, 100),
+    ("frequency_penalty", -100, 100),
+    ("min_tokens", 0, 2**31 - 1),
 )
 
 
@@ -63,8 +94,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `id` is unique at its door. `seed` is settled (drawn by whoever made the request if the client gave none).
     `stop_ids` end the answer and are its last token. `prompt_index` and `choice_index` are counters of the random
-    generator, so that the prompts and choices of one HTTP request differ. Of parked chats that wait to come back, those
-    of a lower `priority` come first.
+    generator, so that the prompts and choices of one HTTP request differ. Of chats that wait for room, those of a lower
+    `priority` come first. `client`: whose chat it is; slots are shared out evenly among clients.
     """
 
     id: int
@@ -75,6 +106,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt_index: int = 0
     choice_index: int = 0
     priority: int = 0
+    client: str = ""
+
+
+class Vocabulary(msgspec.Struct, frozen=True):
+    """What the token ids stand for, for grammars: each one's bytes, and which are no text whatever their bytes."""
+
+    pieces: list[bytes]
+    special_ids: frozenset[int] = frozenset()
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -112,7 +151,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     """What one step brought for one request. The last has a finish reason: stop, length, cancelled or error.
 
     `cached_tokens`: how many tokens of the prompt were not computed because their pages were there; told once, when
-    the prompt has been. One with a notice has nothing else. The last tells what parks there were.
+    the prompt has been. One with a notice has nothing else. The last tells what parks there were, and has the embedding
+    if one was asked for: float32, little-endian, of no particular length.
     """
 
     request_id: int
@@ -124,6 +164,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
     notice: Notice | None = None
     preempt: Preempt = Preempt()
+    embedding: bytes = b""
 
     @property
     def failure(self) -> ParkwayError:
@@ -137,7 +178,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `host_bytes`: room for the pages of parked chats; 0 where they are computed again instead.
     `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
-    whose kernels have one order of sums by construction.
+    whose kernels have one order of sums by construction. `embedding_width`: numbers of an embedding; 0: there are none.
     """
 
     model: str
@@ -150,6 +191,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int
     pool_bytes: int
     host_bytes: int = 0
+    embedding_width: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -189,7 +231,8 @@ class Histogram(msgspec.Struct, frozen=True, array_like=True):
 class SlotView(msgspec.Struct, frozen=True, array_like=True):
     """A slot as seen from outside. `request_id` is None where nobody has it; `state` is that of plan/slot.py.
 
-    `tokens`: prompt and answer; `computed`: those whose KV is there; `pages`: on the device, shared ones counted.
+    `tokens`: prompt and answer; `computed`: those whose KV is there; `pages`: on the device, shared ones counted;
+    `cached`: tokens of the prompt that were found, not computed.
     """
 
     id: int
@@ -201,6 +244,7 @@ class SlotView(msgspec.Struct, frozen=True, array_like=True):
     pages: int = 0
     parks: int = 0
     recomputes: int = 0
+    cached: int = 0
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):

@@ -4,14 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from parkway.text import Tokenizer
 from parkway.text.gguf_tokenizer import GgufTokenizer
 from parkway.weights.gguf import GgufFile
-
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
-settings.load_profile("untimed")
 
 
 def byte_characters() -> list[str]:

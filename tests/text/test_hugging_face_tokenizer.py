@@ -132,6 +132,15 @@ def test_bos(settings: dict[str, Any], in_front: bool, expected: list[int]) -> N
     assert tokenizer.with_bos(expected) == expected
 
 
+def test_the_end_that_tokenizer_json_puts_behind_a_text_is_for_whole_ones() -> None:
+    library = byte_level("</s>")
+    assert made(library).whole("!") == [0]
+    library.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 259)])
+    tokenizer = made(library, add_bos_token=False)
+    assert tokenizer.whole("!") == tokenizer.whole("!</s>") == [0, 259]
+    assert tokenizer.encode("!") == [0]
+
+
 def test_answers_end_where_any_of_the_files_says_or_at_tokens_known_by_name() -> None:
     library = byte_level("<|eot_id|>", "<own>", "<odd>", plain=("<|fim_pad|>",))
     tokenizer = made(library, eos=[260], eos_token="<odd>")

@@ -36,11 +36,11 @@ def streamed(pieces: list[bytes], stop: tuple[str, ...]) -> tuple[list[str], Tex
     return [*texts, stream.finish()], stream
 
 
-def whole(pieces: list[bytes], stop: tuple[str, ...]) -> tuple[str, bool]:
-    """The specification: decode everything, cut where the earliest stop string begins."""
+def whole(pieces: list[bytes], stop: tuple[str, ...]) -> tuple[str, str | None]:
+    """The specification: decode everything, cut where the earliest stop string begins, the shortest if several do."""
     text = b"".join(pieces).decode(errors="replace")
-    cut = min((text.index(s) for s in stop if s in text), default=None)
-    return (text, False) if cut is None else (text[:cut], True)
+    cut, _, found = min(((text.index(s), len(s), s) for s in stop if s in text), default=(len(text), 0, None))
+    return text[:cut], found
 
 
 @given(pieces=st.lists(st.binary(max_size=5)))
@@ -64,7 +64,8 @@ def test_valid_text_is_never_shown_in_halves(text: str, data: st.DataObject) -> 
 @given(pieces=answers, stop=stops)
 def test_stops_as_on_the_whole_string(pieces: list[bytes], stop: tuple[str, ...]) -> None:
     texts, stream = streamed(pieces, stop)
-    assert ("".join(texts), stream.stopped) == whole(pieces, stop)
+    assert ("".join(texts), stream.stop_string) == whole(pieces, stop)
+    assert stream.stopped == (stream.stop_string is not None)
 
 
 @given(pieces=answers, stop=stops)
@@ -122,6 +123,16 @@ def test_special_tokens_have_no_text_and_do_not_break_a_character(toy: dict[str,
     stream = TextStream(tokenizer)
     ids = [0xC3, tokenizer.encode("<|im_end|>")[0], 0xA9, tokenizer.encode("<think>")[0]]
     assert [stream.push(i) for i in ids] == ["", "", "é", "<think>"]
+
+
+def test_special_tokens_that_are_not_hidden_have_text_and_may_hold_a_stop(toy: dict[str, Any]) -> None:
+    tokenizer = GgufTokenizer.from_metadata(toy)
+    end, shown = tokenizer.encode("<|im_end|>")[0], tokenizer.encode("<s>")[0]
+    stream = TextStream(tokenizer, hidden=tokenizer.special_ids - {shown})
+    assert [stream.push(i) for i in (0xC3, shown, end, ord("a"))] == ["", "\ufffd<s>", "", "a"]
+    stream = TextStream(tokenizer, ("s>a",), tokenizer.special_ids - {shown})
+    assert [stream.push(i) for i in (ord("a"), shown, end, ord("a"))] == ["a", "<", "", ""]
+    assert stream.stopped
 
 
 @given(text=st.text(), stop=st.text(min_size=1, max_size=3))

@@ -6,6 +6,7 @@ The template is somebody else's program: it runs in a sandbox. Knows no token id
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import jinja2
@@ -50,15 +51,22 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class ChatTemplate:
-    """A compiled template. bos_token and eos_token are the texts of those tokens, "" where there are none."""
+    """A compiled template. bos_token and eos_token are the texts of those tokens, "" where there are none.
 
-    def __init__(self, source: str, bos_token: str, eos_token: str) -> None:
+    `variables` are told to the template unless a chat's own say otherwise.
+    """
+
+    def __init__(
+        self, source: str, bos_token: str, eos_token: str, variables: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         """Raises Unsupported for a template that isn't valid Jinja."""
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            message = f"the chat template of the model file is not valid Jinja, line {error.lineno}: {error}"
+            message = f"the chat template is not valid Jinja, line {error.lineno}: {error}"
             raise Unsupported(message) from error
+        self.source = source
+        self._variables = variables
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     def render(self, messages: Sequence[Mapping[str, Any]], /, **variables: Any) -> str:
@@ -67,7 +75,7 @@ class ChatTemplate:
         `variables` go to the template: tools, documents, add_generation_prompt and whatever else it knows. Raises
         BadRequest for what the template refuses or can't digest.
         """
-        defaults = {"tools": None, "documents": None, "add_generation_prompt": True}
+        defaults = {"tools": None, "documents": None, "add_generation_prompt": True, **self._variables}
         try:
             return self._template.render(defaults | variables | self._tokens | {"messages": messages})
         except Exception as error:  # the template's own code over the client's values: anything can go wrong

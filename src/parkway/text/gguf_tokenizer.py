@@ -15,6 +15,7 @@ from parkway.text.tokenizer import Tokenizer, bytes_of, encoded, stop_ids
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 _HIDDEN = (_UNKNOWN, _CONTROL)
 
+_FIM_KEYS = ("pre", "suf", "mid", "rep", "sep")
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 
 
@@ -88,7 +89,10 @@ class GgufTokenizer(Tokenizer):
         self.special_ids = self.stop_ids | {i for i, kind in enumerate(types) if kind in _HIDDEN}
         self.bos_token = "" if bos_id is None else tokens[bos_id]
         self.eos_token = "" if eos_id is None else tokens[eos_id]
+        marks = {name: keys.token_id(f"fim_{name}", tokens) for name in _FIM_KEYS}
+        self.fim_ids = {name: i for name, i in marks.items() if i is not None}
         self._bos_id = bos_id if keys.get("add_bos_token", bool, words.adds_bos) else None
+        self._end_id = eos_id if keys.get("add_eos_token", bool, False) else None
         self._pieces = [_piece(token, kind) for token, kind in zip(tokens, types, strict=True)]
         own = {tokens[i]: i for i, kind in enumerate(types) if kind == _USER_DEFINED}
         self._ids = own | {tokens[i]: i for i in self.special_ids}

@@ -31,6 +31,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.stop_ids = stop_ids(added, [eos_id, *named])
         self.special_ids = self.stop_ids | special
         self._bos_id = self._bos(settings)
+        self._end_id = next((i for i in self._model.encode("a").ids[-1:] if i in special), None)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], path: object) -> "HuggingFaceTokenizer":

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import tokenizers
 
@@ -63,8 +64,12 @@ class Tokenizer(ABC):
     special_ids: frozenset[int]
     bos_token: str
     eos_token: str
+    fim_ids: Mapping[str, int] = MappingProxyType({})
+    """Which tokens mark the parts of a text with a gap, where the file says so: `pre`, `suf`, `mid`, `rep`, `sep`."""
     _bos_id: int | None
     """Where the file asks for BOS."""
+    _end_id: int | None = None
+    """What the file wants behind a text that is whole, such as one to embed."""
     _pieces: list[bytes]
     """What each token stands for."""
 
@@ -85,6 +90,11 @@ class Tokenizer(ABC):
         if self._bos_id is None or ids[:1] == [self._bos_id]:
             return ids
         return [self._bos_id, *ids]
+
+    def whole(self, text: str) -> list[int]:
+        """Token ids of a text that nothing follows: with BOS and an end where the file asks for them. Raises BadRequest."""
+        ids = self.with_bos(self.encode(text))
+        return ids if self._end_id is None or ids[-1:] == [self._end_id] else [*ids, self._end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of all the tokens, special ones too; bytes that aren't UTF-8 become U+FFFD. Raises BadRequest."""
