@@ -1,5 +1,6 @@
 """The settings, once: names, defaults, flags and checks. The command line and the environment are read from here."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,15 +12,20 @@ Isa = Literal["auto", "avx512", "avx2", "portable"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 Numerics = Literal["exact", "fast"]
 Switch = Literal["on", "off"]
-Log = Literal["warnings", "parks"]
+Log = Literal["warnings", "requests", "parks"]
+LogFormat = Literal["text", "json"]
 Preempt = Literal["copy", "recompute", "off"]
 Resume = Literal["head", "pass"]
 Notices = Literal["off", "comments", "chunks"]
+Reasoning = Literal["auto", "on", "off"]
+ReasoningFormat = Literal["auto", "none", "deepseek"]
+PoolingName = Literal["auto", "last", "mean"]
 Victim = Literal["cheapest", "smallest", "largest", "youngest", "oldest"]
 
 
 MOST = 2**31 - 1
 """Of every whole number."""
+AUTO = "auto"
 AUTOMATIC = -2
 """Of --preempt-ram: sized by the pool and the machine."""
 
@@ -32,9 +38,9 @@ def variable_count(environment: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _flag(default: Any, *names: str, about: str, off: str = "") -> Any:
-    """`off` is a flag without a value that stands for the value off."""
-    return field(default=default, metadata={"flags": names, "about": about, "off": off})
+def _flag(default: Any, *names: str, about: str, off: str = "", bare: bool = False) -> Any:
+    """`off` is a flag without a value that stands for the value off. `bare`: so are the others, for on."""
+    return field(default=default, metadata={"flags": names, "about": about, "off": off, "bare": bare})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,12 @@ class EngineSettings:
         "exact", "--numerics", about="fast (GPU): the libraries' kernels, to compare with; answers depend on traffic"
     )
     cuda_graphs: Switch = _flag("on", "--cuda-graphs", about="replay captured launches (GPU); never changes an answer")
-    log: Log = _flag("warnings", "--log", about="what stderr tells; parks: every park, copy and return as well")
+    log: Log = _flag(
+        "requests",
+        "--log",
+        about="what stderr tells; requests: a line for each that has ended; parks: every park, copy and return as well",
+    )
+    log_format: LogFormat = _flag("text", "--log-format", about="lines of stderr: sentences, or JSON objects")
     preempt: Preempt = _flag(
         "copy",
         "--preempt",
@@ -71,7 +82,7 @@ class EngineSettings:
         "on", "--preempt-async", off="--no-preempt-async", about="copy beside the chats that run; off: between steps"
     )
     preempt_resume: Resume = _flag(
-        "head", "--preempt-resume", about="who comes back first: head: who was parked first; pass: who fits"
+        "head", "--preempt-resume", about="who comes in first: head: who has waited longest; pass: who fits"
     )
     preempt_quantum: float = _flag(
         5.0,
@@ -99,12 +110,95 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """Which model, where it is named by flags. `hf_repo`: owner/name or owner/name:QUANT on the Hugging Face hub."""
+
+    model: str = _flag("", "-m", "--model", about="file or folder of the model")
+    hf_repo: str = _flag("", "-hf", "--hf-repo", about="model on the Hugging Face hub: OWNER/NAME[:QUANT]")
+    hf_file: str = _flag("", "-hff", "--hf-file", about="which file of --hf-repo")
+    hf_token: str = _flag("", "-hft", "--hf-token", about="access token for the hub; default: HF_TOKEN")
+    offline: Switch = _flag("off", "--offline", bare=True, about="take what was fetched before, ask no network")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDefaults:
+    """What a request gets for a field that it leaves out; None or nothing: the default of the API that is spoken.
+
+    Ranges and grammars are checked where a request's are.
+    """
+
+    max_tokens: int | None = _flag(None, "-n", "--predict", about="tokens of an answer")
+    temperature: float | None = _flag(None, "--temp", about="0: the most probable token")
+    top_k: int | None = _flag(None, "--top-k", about="how many tokens may be drawn; 0: all")
+    top_p: float | None = _flag(None, "--top-p", about="… as many as together have this probability")
+    min_p: float | None = _flag(None, "--min-p", about="… those that have this share of the largest probability")
+    seed: int | None = _flag(None, "-s", "--seed", about="of the draws; else one is drawn for each request")
+    repeat_penalty: float | None = _flag(None, "--repeat-penalty", about="for tokens that were there; 1: none")
+    repeat_last_n: int | None = _flag(None, "--repeat-last-n", about="… among this many before; -1: all")
+    presence_penalty: float | None = _flag(None, "--presence-penalty", about="for tokens of the answer, once")
+    frequency_penalty: float | None = _flag(None, "--frequency-penalty", about="… as often as they are there")
+    ignore_eos: Switch = _flag("off", "--ignore-eos", bare=True, about="answers end at their limit only")
+    cache_prompt: Switch = _flag(
+        "on", "--cache-prompt", off="--no-cache-prompt", bare=True, about="find pages that were computed before"
+    )
+    logit_bias: tuple[str, ...] = _flag((), "-l", "--logit-bias", about="ID+NUMBER or ID-NUMBER; may be repeated")
+    stop: tuple[str, ...] = _flag((), "-r", "--reverse-prompt", about="text that ends an answer; may be repeated")
+    grammar: str = _flag("", "--grammar", about="grammar (GBNF) that answers keep to")
+    json_schema: str = _flag("", "-j", "--json-schema", about="JSON Schema that answers keep to")
+    chat_template_kwargs: str = _flag(
+        "", "--chat-template-kwargs", about="JSON object of variables for the chat template"
+    )
+    reasoning: Reasoning = _flag("auto", "-rea", "--reasoning", about="whether a model thinks; auto: as it does itself")
+    reasoning_effort: str = _flag("", "--reasoning-effort", about="low, medium, …, for templates that know it")
+    reasoning_format: ReasoningFormat = _flag(
+        "auto", "--reasoning-format", about="none: thoughts stay in the content; else they are apart"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("json_schema", "chat_template_kwargs"):
+            json_object(getattr(self, name) or "{}", "--" + name.replace("_", "-"))
+
+
+def json_object(text: str, flag: str) -> dict[str, Any]:
+    """Raises BadSetting."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise BadSetting(flag, f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadSetting(flag, "must be a JSON object")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """What the door to the network needs beside the engine."""
 
     host: str = _flag("127.0.0.1", "--host", about="address to listen on")
     port: int = _flag(8080, "--port", about="port to listen on")
-    alias: str = _flag("", "-a", "--alias", about="name of the model in the API; default: the file's own name")
+    alias: str = _flag(
+        "", "-a", "--alias", about="name of the model in the API, or several with commas; default: the file's own name"
+    )
+    api_key: tuple[str, ...] = _flag(
+        (), "--api-key", about="key that clients must have, or several with commas; may be repeated; default: none"
+    )
+    cors_origins: str = _flag(
+        "",
+        "--cors-origins",
+        about="pages of which origins may ask: several with commas, localhost for all of this machine, * for all; "
+        "default: none",
+    )
+    max_body_bytes: int = _flag(32 * 2**20, "--max-body-bytes", about="most bytes of a request's body")
+    max_queue: int = _flag(1024, "--max-queue", about="chats that may wait for a slot; more are refused with a 429")
+    chat_template: str = _flag("", "--chat-template", about="Jinja template in place of the model's own")
+    tool_call_parser: str = _flag(
+        AUTO, "--tool-call-parser", about="how the model writes tool calls; auto: as its chat template shows"
+    )
+    pooling: PoolingName = _flag(
+        AUTO,
+        "--pooling",
+        about="what a text's embedding is: of its last token, the mean of all; auto: as the file says",
+    )
     drain_seconds: float = _flag(30.0, "--drain-seconds", about="how long SIGTERM lets running requests finish")
     notices: Notices = _flag(
         "comments", "--notices", about="how a stream tells that its chat is parked: not, in comments, in chunks as well"
@@ -112,12 +206,40 @@ class ServerSettings:
     sse_ping_interval: float = _flag(
         -1.0, "--sse-ping-interval", about="seconds of silence after which a stream gets a comment; 0 or -1: never"
     )
+    slots: Switch = _flag("on", "--slots", off="--no-slots", bare=True, about="GET /slots tells what each slot does")
+    sleep_idle_seconds: float = _flag(
+        -1.0,
+        "--sleep-idle-seconds",
+        about="seconds without a request after which the engine ends, until the next one comes; -1: never",
+    )
     trace: str = _flag("", "--trace", about="file that gets a line for every view of the slots; may be drawn later")
+    defaults: RequestDefaults = field(default_factory=RequestDefaults)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return _listed(self.alias)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return _listed(self.cors_origins)
+
+    @property
+    def api_keys(self) -> tuple[str, ...]:
+        return _listed(",".join(self.api_key))
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise BadSetting("--port", f"must be between 0 and 65535, not {self.port}")
+        for name in ("max_body_bytes", "max_queue"):
+            if not 0 <= (value := getattr(self, name)) <= MOST:
+                raise BadSetting("--" + name.replace("_", "-"), f"must be between 0 and {MOST}, not {value}")
         if self.drain_seconds < 0:
             raise BadSetting("--drain-seconds", f"must not be negative, not {self.drain_seconds}")
+        if self.sleep_idle_seconds < 0 and self.sleep_idle_seconds != -1:
+            raise BadSetting("--sleep-idle-seconds", f"must be -1 or not negative, not {self.sleep_idle_seconds}")
         if self.sse_ping_interval < -1:
             raise BadSetting("--sse-ping-interval", f"must be at least -1, not {self.sse_ping_interval}")
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())

@@ -9,6 +9,7 @@ ParkwayError
 ├── BadRequest            the client's fault: names the parameter, becomes a 4xx
 │   └── ContextExceeded   the prompt alone is longer than the context
 ├── ShuttingDown          the server drains or stops; becomes a 503
+├── Overloaded            too many requests wait; becomes a 429 that says when to come back
 ├── PoolFull              chats outgrew the pool together, and --preempt off forbids to park one
 └── EngineDied            the engine is gone; every open request gets this
 """
@@ -72,6 +73,14 @@ class ContextExceeded(BadRequest):
 
 class ShuttingDown(ParkwayError):
     pass
+
+
+class Overloaded(ParkwayError):
+    """Too many requests wait. `retry_seconds`: when there may be room."""
+
+    def __init__(self, message: str, retry_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
 
 
 class PoolFull(ParkwayError):

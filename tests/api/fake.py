@@ -2,12 +2,14 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from parkway.engine.door import Sink
 from parkway.errors import EngineDied
-from parkway.request import Facts, Notice, Output, Preempt, Request, Snapshot, TokenLogprob, View
+from parkway.request import Facts, Notice, Output, Preempt, Request, Snapshot, TokenLogprob, View, Vocabulary
 from parkway.text import ModelText
 from parkway.text.tokenizer import _byte_characters
 
@@ -20,17 +22,21 @@ TEMPLATE = (
 )
 
 
-def byte_text() -> ModelText:
-    """Token i is the byte i; EOS is 256."""
+def byte_text(
+    template: str = TEMPLATE, special: Sequence[str] = (), more: Mapping[str, Any] = MappingProxyType({})
+) -> ModelText:
+    """Token i is the byte i; EOS is 256; further special tokens follow it. `more` metadata of an architecture `toy`."""
     characters = {ord(byte): character for character, byte in _reversed_bytes().items()}
     metadata = {
+        "general.architecture": "toy",
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": [*(characters[i] for i in range(256)), "<|im_end|>"],
-        "tokenizer.ggml.token_type": [1] * 256 + [3],
+        "tokenizer.ggml.tokens": [*(characters[i] for i in range(256)), "<|im_end|>", *special],
+        "tokenizer.ggml.token_type": [1] * 256 + [3] * (1 + len(special)),
         "tokenizer.ggml.merges": [],
         "tokenizer.ggml.eos_token_id": EOS,
-        "tokenizer.chat_template": TEMPLATE,
+        "tokenizer.chat_template": template,
+        **more,
     }
     return ModelText.from_metadata(metadata, "toy")
 
@@ -57,7 +63,7 @@ class FakeDoor:
 
     def __init__(
         self,
-        answer: str | bytes = "Hello, world!",
+        answer: str | bytes | list[int] = "Hello, world!",
         *,
         paced: bool = False,
         seconds: float = 0,
@@ -91,10 +97,13 @@ class FakeDoor:
         )
         self.view = View()
         self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.watch: Callable[[View], object] = lambda view: None
+        self.closed = False
         self.asked: list[Request] = []
         self.cancelled: list[int] = []
+        self.taught: Vocabulary | None = None
         self.open: dict[int, _Open] = {}
-        self._answer = list(answer if isinstance(answer, bytes) else answer.encode())
+        self._answer = list(answer.encode() if isinstance(answer, str) else answer)
         self._paced = paced
         self._seconds = seconds
         self._cached = iter(cached)
@@ -104,6 +113,9 @@ class FakeDoor:
 
     def next_id(self) -> int:
         return next(self._ids)
+
+    def teach(self, vocabulary: Callable[[], Vocabulary]) -> None:
+        self.taught = self.taught or vocabulary()
 
     def submit(self, request: Request, sink: Sink) -> None:
         if self.died.done():
@@ -118,6 +130,7 @@ class FakeDoor:
             self.cancelled.append(request_id)
 
     def close(self) -> None:
+        self.closed = True
         if self._stepping is not None:
             self._stepping.cancel()
 

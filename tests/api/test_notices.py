@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from parkway.api import forms
+from parkway.api import answer, forms
 from parkway.request import Preempt
 from tests.api.conftest import Connect
 from tests.api.fake import N_CTX, FakeDoor
@@ -32,6 +32,7 @@ def one_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer has one id and one time, so that the bytes of two streams can be compared."""
     monkeypatch.setattr(forms, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="0")))
     monkeypatch.setattr(forms, "time", SimpleNamespace(time=lambda: 0))
+    monkeypatch.setattr(answer, "perf_counter", lambda: 1.0)
 
 
 @pytest.mark.parametrize("url", [CHAT, COMPLETIONS])
@@ -175,5 +176,7 @@ async def test_openais_client_reads_a_parked_stream_as_it_reads_any(live: Connec
     choices = [choice for chunk in told for choice in chunk.choices]
     assert "".join(choice.delta.content or "" for choice in choices) == "Grüße"
     assert choices[-1].finish_reason == "stop"
+    assert told[-1].model_extra is not None
+    assert told[-1].model_extra.pop("timings")["predicted_n"] == len("Grüße".encode()) + 1
     assert told[-1].model_extra == {"parkway": {"seed": 5}, "preempt": {"parks": 1, "recomputes": 1, "parked_ms": 40}}
     assert len(told) - len(choices) == (5 if notices == "chunks" else 0)

@@ -1,4 +1,4 @@
-"""The small endpoints: /health, /metrics, /tokenize, /detokenize, /props, /slots and the OpenAPI description."""
+"""The small endpoints: /health, /metrics, /tokenize, /detokenize, /slots and the OpenAPI description."""
 
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,7 +7,7 @@ from parkway import request
 from parkway.api.metrics import Histogram
 from parkway.request import BUCKETS, SlotView, View
 from tests.api.conftest import Connect
-from tests.api.fake import EOS, FINGERPRINT, FakeDoor
+from tests.api.fake import EOS, FakeDoor
 
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -30,8 +30,18 @@ async def test_metrics(within: Connect) -> None:
         for s in family.samples
     }
     told = [line for line in page.text.splitlines() if line[0] != "#"]
-    assert all('model_name="nick"' in line for line in told if not line.startswith("llamacpp:"))
-    assert [line for line in told if line.startswith("llamacpp:")] == [
+    assert all('model_name="nick"' in line for line in told if not line.startswith(("llamacpp:", "http_requests")))
+    llama = [line for line in told if line.startswith("llamacpp:") and "seconds" not in line]
+    assert llama == [
+        "llamacpp:prompt_tokens_total 2.0",
+        "llamacpp:prompt_tokens_cache_total 3.0",
+        "llamacpp:tokens_predicted_total 6.0",
+        "llamacpp:n_decode_total 0.0",
+        "llamacpp:prompt_cache_hit_ratio 0.6",
+        "llamacpp:requests_processing 8.0",
+        "llamacpp:requests_deferred 0.0",
+        "llamacpp:kv_cache_usage_ratio 0.75",
+        "llamacpp:kv_cache_tokens 192.0",
         "llamacpp:n_preempt_total 8.0",
         "llamacpp:n_resume_total 9.0",
         "llamacpp:preempt_recompute_total 10.0",
@@ -52,6 +62,9 @@ async def test_metrics(within: Connect) -> None:
     assert samples["vllm:time_to_first_token_seconds_count",] == 4
     assert samples["vllm:inter_token_latency_seconds_count",] == 3 + 3 + 1 + 1
     assert samples["vllm:e2e_request_latency_seconds_bucket", "+Inf"] == 4
+    assert samples["llamacpp:prompt_seconds_total",] == samples["vllm:time_to_first_token_seconds_sum",] > 0
+    assert samples["llamacpp:tokens_predicted_seconds_total",] == samples["vllm:inter_token_latency_seconds_sum",] > 0
+    assert samples["llamacpp:predicted_tokens_seconds",] == 6 / samples["vllm:inter_token_latency_seconds_sum",]
 
 
 def test_histogram_puts_a_bound_into_its_own_bucket() -> None:
@@ -85,27 +98,6 @@ async def test_detokenize(within: Connect) -> None:
         assert (await http.post("/detokenize", json={"tokens": []})).json() == {"content": ""}
 
 
-async def test_props(within: Connect) -> None:
-    async with within(FakeDoor()) as http:
-        props = (await http.get("/props")).json()
-    assert props == {
-        "model": "nick",
-        "n_ctx": 256,
-        "total_slots": 4,
-        "exact_concurrency": True,
-        "bit_check": None,
-        "fingerprint": FINGERPRINT,
-        "preempt": {
-            "mode": "copy",
-            "ram_bytes": 3,
-            "async": True,
-            "resume": "head",
-            "quantum_seconds": 5.0,
-            "notices": "comments",
-        },
-    }
-
-
 async def test_slots_before_the_engine_has_told_any(within: Connect) -> None:
     async with within(FakeDoor()) as http:
         slots = (await http.get("/slots")).json()
@@ -118,6 +110,7 @@ async def test_slots_are_those_that_the_engine_told_last(within: Connect) -> Non
         door.view = View([SlotView(i, 70 + i, state, 3, 9, 8, 2, 5, 4) for i, state in enumerate(states) if i])
         slots = (await http.get("/slots")).json()
     busy = {"n_preempt": 5, "n_recompute": 4, "n_prompt_tokens": 3, "n_tokens": 9, "n_pages": 2, "is_processing": True}
+    busy |= {"n_prompt_tokens_processed": 3}
     copying = ("preempting", "restoring")
     assert slots == [
         slot_json(i, id_task=70 + i, state=state, is_preempted=state == "preempted", is_transferring=state in copying)
@@ -137,7 +130,10 @@ def slot_json(index: int, **fields: object) -> dict[str, object]:
         "n_preempt": 0,
         "n_recompute": 0,
         "n_ctx": 256,
+        "speculative": False,
         "n_prompt_tokens": 0,
+        "n_prompt_tokens_processed": 0,
+        "n_prompt_tokens_cache": 0,
         "n_tokens": 0,
         "n_pages": 0,
         "state": "idle",

@@ -51,6 +51,7 @@ def test_sigterm_finishes_what_runs(start: Start) -> None:
         assert (health.status_code, health.json()) == (503, {"status": "draining"})
         refused = httpx.post(f"{url}/v1/chat/completions", json=HI)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        assert refused.headers["retry-after"] == "5"
         text += "".join(pieces)
     assert text.endswith("data: [DONE]\n\n")
     assert text.count('"content":"x"') == 100

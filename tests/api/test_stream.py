@@ -50,6 +50,7 @@ async def test_chat_frames(within: Connect) -> None:
     assert done == "data: [DONE]"
     head = {key: chunks[0][key] for key in ("id", "created")}
     head |= {"object": "chat.completion.chunk", "model": "nick", "system_fingerprint": FINGERPRINT}
+    assert chunks[-1].pop("timings")["predicted_n"] == 6
     deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in ['"', "é", '"', "\n"]), {}]
     assert chunks == [
         head

@@ -47,6 +47,7 @@ def test_a_line_for_the_settings_and_one_for_each_view(tmp_path: Path) -> None:
             "pages": 1,
             "parks": 0,
             "recomputes": 0,
+            "cached": 0,
         }
     ]
 

@@ -1,111 +1,24 @@
-"""One HTTP request's answers while they are computed: from the door's outputs to text. Knows no JSON and no HTTP."""
+"""One HTTP request's answers while they are computed, as the door tells them. Knows no JSON and no HTTP."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import NamedTuple
 
 import msgspec
 
-from parkway.api.logprobs import Row
+from parkway.api.choice import Choice, Delta
 from parkway.api.metrics import Metrics
 from parkway.engine.door import Door
 from parkway.errors import EngineDied, ParkwayError
-from parkway.request import Notice, Output, Preempt, Request, TokenLogprob
-from parkway.text import TextStream, Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Token ids, and the text that `echo` shows for them; `hidden` ids in front (BOS) are not in that text."""
-
-    ids: list[int]
-    text: str
-    hidden: int = 0
-
-
-class Delta(NamedTuple):
-    """What came for one choice: new text, rows of log-probabilities if asked for, the reason if it ended.
-
-    Or a notice and nothing else: text that is held back stays so.
-    """
-
-    choice: int
-    text: str
-    rows: list[Row]
-    finish_reason: str | None
-    notice: Notice | None = None
-
-
-class Choice:
-    """One answer being received. `echo` puts the prompt's text and rows before it.
-
-    `preempt` is counted by notices until the engine tells it; it doesn't where a stop string ends the answer.
-    """
-
-    def __init__(self, index: int, request: Request, tokenizer: Tokenizer, echo: Prompt | None = None) -> None:
-        self.index = index
-        self.request = request
-        self.answer_tokens = 0
-        self.cached_tokens = 0
-        self.preempt = Preempt()
-        self.finish_reason: str | None = None
-        self.last_token_at = 0.0
-        self._special_ids = tokenizer.special_ids
-        self._text = TextStream(tokenizer, request.sampling.stop)
-        self._echo = echo
-        self._scored: dict[int, TokenLogprob] = {}
-
-    def take(self, output: Output) -> Delta:
-        for scored in output.prompt_logprobs:
-            self._scored[scored.position] = scored
-        self.cached_tokens += output.cached_tokens
-        text, rows = self._take_tokens(output)
-        self.finish_reason = "stop" if self._text.stopped else output.finish_reason
-        if self._echo is not None and (output.token_ids or self.finish_reason):
-            text, rows = self._echo.text + text, [*self._prompt_rows(self._echo), *rows]
-            self._echo = None
-        return Delta(self.index, text, rows, self.finish_reason)
-
-    def take_notice(self, notice: Notice) -> Delta:
-        parks, recomputes, parked_ms = msgspec.structs.astuple(self.preempt)
-        parks += notice.state == "preempted"
-        recomputes += notice.state == "recomputed"
-        parked_ms += notice.waited_ms if notice.state == "resumed" else 0
-        self.preempt = Preempt(parks, recomputes, parked_ms)
-        return Delta(self.index, "", [], None, notice)
-
-    def _take_tokens(self, output: Output) -> tuple[str, list[Row]]:
-        pieces = []
-        for token_id in output.token_ids:
-            self.answer_tokens += 1
-            pieces.append(self._text.push(token_id))
-            if self._text.stopped:
-                break
-        rows = []
-        if output.logprobs:
-            rows = [self._row(scored) for scored in output.logprobs[: len(pieces)]]
-        if output.finish_reason:
-            pieces.append(self._text.finish())
-            self.preempt = output.preempt
-        return "".join(pieces), rows
-
-    def _row(self, scored: TokenLogprob) -> Row:
-        return Row(scored.token_id, scored, scored.token_id not in self._special_ids)
-
-    def _prompt_rows(self, prompt: Prompt) -> Iterator[Row]:
-        if self.request.sampling.prompt_logprobs is None:
-            return
-        for position, token_id in enumerate(prompt.ids):
-            yield Row(token_id, self._scored.get(position), position >= prompt.hidden)
+from parkway.request import Notice, Output, Preempt
 
 
 class Answer:
     """The choices of one HTTP request. The door fills it on the event loop; one task takes out what has come.
 
     `cancel` may be called at any time and frees the slots; whoever waits in `deltas` then gets `failure`. `on_parked`
-    is called in `deltas` when the first of its chats has been parked (True) and when none is any more (False).
+    is called in `deltas` when the first of its chats has been parked (True) and when none is any more (False). `beside`
+    is asked in `deltas` for what comes in front of what the door has told.
     """
 
     def __init__(self, door: Door, choices: Sequence[Choice], metrics: Metrics) -> None:
@@ -114,16 +27,29 @@ class Answer:
         self._metrics = metrics
         self._open = {choice.request.id: choice for choice in choices}
         self.on_parked: Callable[[bool], None] | None = None
+        self.beside: Callable[[], list[Delta]] | None = None
         self._parked: set[int] = set()
         self._arrived: list[Output] = []
         self._waiter: asyncio.Future[None] | None = None
         self._nudged = False
         self._failure: Exception | None = None
         self._began_at = perf_counter()
+        self._first_at: float | None = None
 
     @property
     def done(self) -> bool:
         return not self._open and self._failure is None
+
+    @property
+    def open_chats(self) -> int:
+        """How many of its choices have not ended."""
+        return len(self._open)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each choice ended: stop, length, error, or abort where the client went away."""
+        otherwise = "error" if isinstance(self._failure, ParkwayError) else "abort"
+        return [choice.finish_reason or otherwise for choice in self.choices]
 
     @property
     def seed(self) -> int:
@@ -142,6 +68,28 @@ class Answer:
     @property
     def answer_tokens(self) -> int:
         return sum(choice.answer_tokens for choice in self.choices)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Those of `answer_tokens` that were thoughts."""
+        return sum(choice.reasoning_tokens for choice in self.choices)
+
+    @property
+    def began_at(self) -> float:
+        """In seconds of the clock by which choices tell when their tokens came."""
+        return self._began_at
+
+    @property
+    def prompt_ms(self) -> float:
+        """From the request to its first token; 0 before that."""
+        return 0.0 if self._first_at is None else (self._first_at - self._began_at) * 1000
+
+    @property
+    def answer_ms(self) -> float:
+        """From the first token to the latest."""
+        if self._first_at is None:
+            return 0.0
+        return (max(choice.last_token_at for choice in self.choices) - self._first_at) * 1000
 
     @property
     def preempt(self) -> Preempt:
@@ -186,7 +134,8 @@ class Answer:
         self._nudged = False
         arrived, self._arrived = self._arrived, []
         now = perf_counter()
-        return [delta for output in arrived if (delta := self._take(output, now))]
+        deltas = [delta for output in arrived if (delta := self._take(output, now))]
+        return deltas if self.beside is None else self.beside() + deltas
 
     def nudge(self) -> None:
         """Lets `deltas` return, whether anything has come or not."""
@@ -245,4 +194,6 @@ class Answer:
             self._metrics.inter_token.observe(now - choice.last_token_at)
         else:
             self._metrics.first_token.observe(now - self._began_at)
+            choice.first_token_at = now
+            self._first_at = self._first_at or now
         choice.last_token_at = now

@@ -1,29 +1,39 @@
-"""OpenAI's JSON for answers: chunks of a stream and whole bodies, for chats and for completions. Knows no engine.
+"""What the two of OpenAI's forms share: heads, usage, records, frames of a stream. Knows no engine.
 
 The seed is told as `parkway: {"seed": …}` in a whole body, and in a stream in every chunk with a finish reason.
 How often the chats were parked is told once, summed, as `preempt: {…}`: in a whole body, and in a stream in the chunk
-with the finish reason of the choice that ends last. OpenAI's clients keep such fields and read none of them.
+with the finish reason of the choice that ends last; llama-server's `timings` are beside it. OpenAI's clients keep such
+fields and read none of them.
 """
 
 import time
 import uuid
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from parkway.api.answer import Answer, Delta
-from parkway.api.logprobs import CompletionRows, Row, chat_logprobs
-from parkway.api.sse import DONE, TEXT_MARK, comment, encode, event, split
+from parkway.api.answer import Answer
+from parkway.api.choice import Delta
+from parkway.api.failures import error_body
+from parkway.api.logprobs import Row
+from parkway.api.sse import DONE, KEEPALIVE, PING, TEXT_MARK, comment, encode, event, split
 from parkway.config import Notices
+from parkway.errors import ParkwayError
 from parkway.request import Notice
 from parkway.text import Tokenizer
+from parkway.text.parts import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """What the form of one answer depends on beside the answer itself."""
+    """What the form of one answer depends on beside the answer itself.
+
+    `counting`: every chunk tells the usage so far (vLLM's continuous_usage_stats). `timing`: … the timings so far
+    (llama-server's timings_per_token). `thoughts`: whether they are told.
+    """
 
     model: str
     fingerprint: str
@@ -31,14 +41,19 @@ class Style:
     logprobs: bool
     include_usage: bool
     notices: Notices
+    counting: bool = False
+    timing: bool = False
+    thoughts: bool = True
 
 
-class _Form:
+class OpenAIForm(ABC):
     """Chunks and bodies of one answer; the two kinds say how a choice looks."""
 
     prefix: str
     object: str
     chunk_object: str
+    keepalive = KEEPALIVE
+    ping = PING
 
     def __init__(self, style: Style, answer: Answer) -> None:
         self._style = style
@@ -51,35 +66,36 @@ class _Form:
         }
         self._seed = {"parkway": {"seed": answer.seed}}
         self._ended = 0
-        self._split_chunks: dict[int, tuple[bytes, bytes]] = {}
+        self._may_split = not (style.counting or style.timing)
+        self._split_chunks: dict[Hashable, tuple[bytes, bytes]] = {}
 
     @property
     def tells_parks(self) -> bool:
         return self._style.notices != "off"
 
-    def opening(self) -> bytes:
-        """The frames that go out with the headers."""
-        raise NotImplementedError
+    @abstractmethod
+    def opening(self) -> bytes: ...
 
-    def choice(self, index: int, text: str, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def choice(self, deltas: Sequence[Delta], logprobs: Any) -> dict[str, Any]:
+        """A whole choice out of all its deltas."""
 
-    def chunk_choice(self, index: int, text: str | None, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-        """`text` is None in the chunk that only tells the finish reason."""
-        raise NotImplementedError
+    @abstractmethod
+    def chunk_choice(self, index: int, part: Part | None, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
+        """`part` is None in the chunk that only tells the finish reason."""
 
-    def logprobs(self, choice: int, rows: list[Row]) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def logprobs(self, choice: int, rows: list[Row]) -> dict[str, Any]: ...
 
     def frames(self, delta: Delta) -> bytes:
         """The frames of one delta; most are a text and nothing else, and those are cheap."""
         if not (delta.rows or delta.finish_reason):
-            if delta.text:
+            if delta.text and delta.parsed is None:
                 return self._text_frame(delta.choice, delta.text)
-            return b"" if delta.notice is None else self._notice_frames(delta.choice, delta.notice)
-        frames = b""
-        if delta.text or delta.rows:
-            frames = event(self._chunk(self.chunk_choice(delta.choice, delta.text, self._logprobs(delta), None)))
+            if delta.notice is not None:
+                return self._notice_frames(delta.choice, delta.notice)
+            return b"".join([self._part_frame(delta.choice, part) for part in self._told(delta)])
+        frames = self._part_frames(delta)
         if delta.finish_reason:
             last = self._chunk(self.chunk_choice(delta.choice, None, None, delta.finish_reason))
             self._ended += 1
@@ -92,25 +108,52 @@ class _Form:
             return DONE
         return event(self._chunk() | {"usage": self._usage()}) + DONE
 
+    def failed(self, failure: ParkwayError) -> bytes:
+        return event(error_body(failure))
+
     def body(self, deltas: Sequence[Delta]) -> bytes:
-        """The whole answer out of everything that came."""
-        parts: list[list[Delta]] = [[] for _ in self._indices]
+        apart: list[list[Delta]] = [[] for _ in self._indices]
         for delta in deltas:
-            parts[delta.choice].append(delta)
-        choices = [self._whole_choice(each) for each in parts]
+            apart[delta.choice].append(delta)
+        choices = [self._whole_choice(each) for each in apart]
         head = self._head | {"object": self.object}
         return encode(head | {"choices": choices, "usage": self._usage()} | self._seed | self._record())
+
+    def failure_body(self, failure: ParkwayError) -> bytes:
+        return encode(error_body(failure))
 
     @property
     def _indices(self) -> range:
         return range(len(self._answer.choices))
 
+    def _told(self, delta: Delta) -> list[Part]:
+        parts = delta.parts
+        return parts if self._style.thoughts else [part for part in parts if part.kind != "reasoning"]
+
+    def _part_frames(self, delta: Delta) -> bytes:
+        """The log-probabilities stand in the first, which is empty where there are rows and nothing to tell yet."""
+        parts = self._told(delta) or ([Part("content", "")] if delta.rows else [])
+        frames = b""
+        for index, part in enumerate(parts):
+            logprobs = None if index else self._logprobs(delta.choice, delta.rows)
+            frames += event(self._chunk(self.chunk_choice(delta.choice, part, logprobs, None)))
+        return frames
+
     def _text_frame(self, choice: int, text: str) -> bytes:
-        parts = self._split_chunks.get(choice)
-        if parts is None:
-            parts = split(self._chunk(self.chunk_choice(choice, TEXT_MARK, None, None)))
-            self._split_chunks[choice] = parts
-        return parts[0] + encode(text) + parts[1]
+        cut = self._split_chunks.get(choice)
+        if cut is None:
+            return self._part_frame(choice, Part("content", text))
+        return cut[0] + encode(text) + cut[1]
+
+    def _part_frame(self, choice: int, part: Part) -> bytes:
+        if part.kind == "call" or not self._may_split:
+            return event(self._chunk(self.chunk_choice(choice, part, None, None)))
+        key = choice if part.kind == "content" else (choice, part.kind, part.call)
+        cut = self._split_chunks.get(key)
+        if cut is None:
+            cut = split(self._chunk(self.chunk_choice(choice, part._replace(text=TEXT_MARK), None, None)))
+            self._split_chunks[key] = cut
+        return cut[0] + encode(part.text) + cut[1]
 
     def _notice_frames(self, choice: int, notice: Notice) -> bytes:
         """A comment and, if chunks were asked for, a chunk without a choice.
@@ -127,71 +170,50 @@ class _Form:
         return frames
 
     def _record(self) -> dict[str, Any]:
-        return {"preempt": msgspec.structs.asdict(self._answer.preempt)}
+        return {"preempt": msgspec.structs.asdict(self._answer.preempt), "timings": timings(self._answer)}
 
     def _whole_choice(self, deltas: list[Delta]) -> dict[str, Any]:
-        last = deltas[-1]
-        whole = last._replace(text="".join(d.text for d in deltas), rows=[row for d in deltas for row in d.rows])
-        return self.choice(last.choice, whole.text, self._logprobs(whole), last.finish_reason)
+        rows = [row for delta in deltas for row in delta.rows]
+        return self.choice(deltas, self._logprobs(deltas[-1].choice, rows))
 
-    def _logprobs(self, delta: Delta) -> dict[str, Any] | None:
-        return self.logprobs(delta.choice, delta.rows) if self._style.logprobs else None
+    def _logprobs(self, choice: int, rows: list[Row]) -> dict[str, Any] | None:
+        return self.logprobs(choice, rows) if self._style.logprobs else None
 
     def _chunk(self, *choices: dict[str, Any]) -> dict[str, Any]:
-        usage = {"usage": None} if self._style.include_usage else {}
-        return self._head | {"object": self.chunk_object, "choices": choices} | usage
+        chunk = self._head | {"object": self.chunk_object, "choices": choices}
+        if self._style.counting:
+            chunk["usage"] = self._usage()
+        elif self._style.include_usage:
+            chunk["usage"] = None
+        if self._style.timing:
+            chunk["timings"] = timings(self._answer)
+        return chunk
 
     def _usage(self) -> dict[str, Any]:
         prompt, answer = self._answer.prompt_tokens, self._answer.answer_tokens
-        return {
+        usage = {
             "prompt_tokens": prompt,
             "completion_tokens": answer,
             "total_tokens": prompt + answer,
             "prompt_tokens_details": {"cached_tokens": self._answer.cached_tokens},
         }
+        if thoughts := self._answer.reasoning_tokens:
+            usage["completion_tokens_details"] = {"reasoning_tokens": thoughts}
+        return usage
 
 
-class ChatForm(_Form):
-    prefix = "chatcmpl"
-    object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
-
-    def opening(self) -> bytes:
-        role = {"role": "assistant", "content": ""}
-        return b"".join(event(self._chunk(_chat_chunk_choice(i, role, None, None))) for i in self._indices)
-
-    def choice(self, index: int, text: str, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason}
-
-    def chunk_choice(self, index: int, text: str | None, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-        delta = {} if text is None else {"content": text}
-        return _chat_chunk_choice(index, delta, logprobs, finish_reason)
-
-    def logprobs(self, choice: int, rows: list[Row]) -> dict[str, Any]:
-        return chat_logprobs(rows, self._style.tokenizer)
+def timings(answer: Answer) -> dict[str, float]:
+    """llama-server's `timings`, of all choices together: the prompt's last until the first token, queueing included;
+    the answer's from there on, parks included."""
+    prompt = answer.prompt_tokens, answer.cached_tokens, answer.prompt_ms
+    return rates(*prompt, answer.answer_tokens, answer.answer_ms)
 
 
-class CompletionForm(_Form):
-    prefix = "cmpl"
-    object = chunk_object = "text_completion"
-
-    def __init__(self, style: Style, answer: Answer) -> None:
-        super().__init__(style, answer)
-        self._rows = [CompletionRows(style.tokenizer) for _ in answer.choices]
-
-    def opening(self) -> bytes:
-        return b""
-
-    def choice(self, index: int, text: str, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
-
-    def chunk_choice(self, index: int, text: str | None, logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-        return self.choice(index, text or "", logprobs, finish_reason)
-
-    def logprobs(self, choice: int, rows: list[Row]) -> dict[str, Any]:
-        return self._rows[choice].take(rows)
-
-
-def _chat_chunk_choice(index: int, delta: dict[str, str], logprobs: Any, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+def rates(prompt: int, cached: int, prompt_ms: float, tokens: int, answer_ms: float) -> dict[str, float]:
+    """The same object out of these numbers, of which `prompt` are tokens, `cached` among them."""
+    told: dict[str, float] = {"cache_n": cached}
+    for name, count, ms in (("prompt", prompt - cached, prompt_ms), ("predicted", tokens, answer_ms)):
+        told |= {f"{name}_n": count, f"{name}_ms": ms}
+        told[f"{name}_per_token_ms"] = ms / count if count else 0.0
+        told[f"{name}_per_second"] = count / ms * 1000 if ms else 0.0
+    return told

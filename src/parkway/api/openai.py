@@ -7,12 +7,15 @@ from fastapi import APIRouter, Response
 from fastapi import Request as HttpRequest
 
 from parkway.api.answer import Answer
-from parkway.api.bodies import MAX_ANSWERS, ChatBody, CompletionBody
+from parkway.api.chat_body import ChatBody
+from parkway.api.completion_body import CompletionBody
 from parkway.api.failures import json_response
-from parkway.api.forms import ChatForm, CompletionForm, Style
+from parkway.api.forms import Style
+from parkway.api.forms_chat import ChatForm
+from parkway.api.forms_completion import CompletionForm
 from parkway.api.responses import Form, StreamedAnswer, WholeAnswer
+from parkway.api.sampling_fields import Sampled
 from parkway.api.serving import Serving
-from parkway.errors import BadRequest
 
 router = APIRouter(prefix="/v1")
 _STARTED_AT = int(time.time())
@@ -27,25 +30,36 @@ def serving_of(request: HttpRequest) -> Serving:
 async def chat_completions(body: ChatBody, request: HttpRequest) -> Response:
     serving = serving_of(request)
     serving.check_model(body.model)
-    body.refuse_unbuilt()
-    sampling = body.chat_sampling()
-    prompt = serving.chat_prompt(body.template_messages())
-    answer = serving.begin([prompt], body.n or 1, sampling, priority=body.priority or 0, echo=False)
-    return _respond(serving, body, answer, ChatForm(_style(serving, body, bool(body.logprobs)), answer))
+    body = serving.defaults.filled(body)
+    template = serving.text.template
+    ask = await body.ask(serving.text.tokenizer, template.source if template else "")
+    answer = await serving.begin_chat(ask)
+    style = _style(serving, body, logprobs=bool(body.logprobs), thoughts=body.include_reasoning is not False)
+    return _respond(serving, body, answer, ChatForm(style, answer))
+
+
+@router.post("/chat/completions/input_tokens")
+async def chat_tokens(body: ChatBody, request: HttpRequest) -> Response:
+    """llama-server's count."""
+    serving = serving_of(request)
+    serving.check_model(body.model)
+    template = serving.text.template
+    ask = await body.ask(serving.text.tokenizer, template.source if template else "")
+    return json_response({"input_tokens": await serving.chat_tokens(ask)})
 
 
 @router.post("/completions")
 async def completions(body: CompletionBody, request: HttpRequest) -> Response:
     serving = serving_of(request)
     serving.check_model(body.model)
-    body.refuse_unbuilt()
-    sampling = body.completion_sampling()
-    choices = body.n or 1
-    if len(body.prompt) * choices > MAX_ANSWERS:
-        raise BadRequest("prompt", f"prompt and n ask for more than {MAX_ANSWERS} answers")
+    body = serving.defaults.filled(body)
+    tokenizer = serving.text.tokenizer
+    sampling, stop_ids = await body.completion_sampling(tokenizer), body.stop_ids(tokenizer)
     prompts = [serving.prompt(each) for each in body.prompt]
-    answer = serving.begin(prompts, choices, sampling, priority=body.priority or 0, echo=bool(body.echo))
-    form = CompletionForm(_style(serving, body, body.logprobs is not None), answer)
+    answer = serving.begin(
+        prompts, body.n or 1, sampling, priority=body.priority or 0, stop_ids=stop_ids, echo=bool(body.echo)
+    )
+    form = CompletionForm(_style(serving, body, logprobs=body.logprobs is not None), answer)
     return _respond(serving, body, answer, form)
 
 
@@ -72,18 +86,22 @@ def _model(serving: Serving) -> dict[str, Any]:
     }
 
 
-def _style(serving: Serving, body: ChatBody | CompletionBody, logprobs: bool) -> Style:
+def _style(serving: Serving, body: Sampled, *, logprobs: bool, thoughts: bool = True) -> Style:
+    options = body.stream_options
     return Style(
         model=serving.model_name,
         fingerprint=serving.door.facts.fingerprint,
         tokenizer=serving.text.tokenizer,
         logprobs=logprobs,
-        include_usage=body.include_usage,
+        include_usage=bool(options and options.include_usage),
         notices=body.notices or serving.settings.notices,
+        counting=bool(options and options.include_usage and options.continuous_usage_stats),
+        timing=bool(body.timings_per_token),
+        thoughts=thoughts,
     )
 
 
-def _respond(serving: Serving, body: ChatBody | CompletionBody, answer: Answer, form: Form) -> Response:
+def _respond(serving: Serving, body: Sampled, answer: Answer, form: Form) -> Response:
     if not body.stream:
         return WholeAnswer(answer, form, serving.leave)
     asked = body.sse_ping_interval

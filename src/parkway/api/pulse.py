@@ -28,12 +28,22 @@ class Pulse:
     chats of the stream say meanwhile. `wake` is called when something is due. `wrote` need be called only if `pings`.
     """
 
-    def __init__(self, clock: Clock, ping_seconds: float, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        ping_seconds: float,
+        wake: Callable[[], None],
+        *,
+        keepalive: bytes = KEEPALIVE,
+        ping: bytes = PING,
+    ) -> None:
         self.pings = ping_seconds > 0
         self.due = b""
         self._clock = clock
         self._ping_seconds = ping_seconds
         self._wake = wake
+        self._keepalive = keepalive
+        self._ping = ping
         self._parked = False
         self._timer: Timer | None = None
         self._wrote_at = clock.time()
@@ -74,6 +84,6 @@ class Pulse:
         if not self._parked and now < self._wrote_at + self._ping_seconds:
             self._arm(self._wrote_at)
             return
-        self.due = KEEPALIVE if self._parked else PING
+        self.due = self._keepalive if self._parked else self._ping
         self._arm(now)
         self._wake()

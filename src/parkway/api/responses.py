@@ -5,43 +5,96 @@ response that is not streamed; so both are written here on the bare protocol.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from parkway.api.answer import Answer, Delta
-from parkway.api.failures import error_body, status_of
-from parkway.api.forms import ChatForm, CompletionForm
+from parkway.api.answer import Answer
+from parkway.api.choice import Delta
+from parkway.api.exchange import past_layers
+from parkway.api.failures import status_of
 from parkway.api.pulse import Pulse
-from parkway.api.sse import HEADERS, encode, event
+from parkway.api.sse import HEADERS
 from parkway.errors import ParkwayError
 
-Form = ChatForm | CompletionForm
+Header = tuple[bytes, bytes]
+
+
+class WholeForm(Protocol):
+    """How an API writes the whole body of one answer."""
+
+    def body(self, deltas: Sequence[Delta]) -> bytes:
+        """The whole answer out of everything that came."""
+
+    def failure_body(self, failure: ParkwayError) -> bytes:
+        """… of one that failed."""
+
+
+class Form(WholeForm, Protocol):
+    """… and the frames of its stream. It is told every delta once, by one of the two."""
+
+    @property
+    def tells_parks(self) -> bool:
+        """Whether the stream has notices, and keepalives while a chat is parked."""
+
+    @property
+    def keepalive(self) -> bytes:
+        """The frame of a stream that is silent because a chat is parked."""
+
+    @property
+    def ping(self) -> bytes:
+        """The frame of one that is silent for another reason."""
+
+    def opening(self) -> bytes:
+        """The frames that go out with the headers."""
+
+    def frames(self, delta: Delta) -> bytes:
+        """Those of one delta, perhaps none."""
+
+    def closing(self) -> bytes:
+        """The last frames."""
+
+    def failed(self, failure: ParkwayError) -> bytes:
+        """… of a stream that failed."""
 
 
 class _AnswerResponse(Response):
     """A response that is an answer in a form. Calls `left` when it is over, however it ended."""
 
-    def __init__(self, answer: Answer, form: Form, left: Callable[[Answer], None]) -> None:
+    def __init__(
+        self, answer: Answer, form: WholeForm, left: Callable[[Answer], None], more_headers: Sequence[Header] = ()
+    ) -> None:
         super().__init__()
         self._answer = answer
         self._form = form
         self._left = left
+        self._more_headers = more_headers
 
 
 class StreamedAnswer(_AnswerResponse):
     """Headers at once, then a write for each step's tokens or notices, and comments when there is nothing to say."""
 
-    def __init__(self, answer: Answer, form: Form, left: Callable[[Answer], None], ping_seconds: float) -> None:
-        super().__init__(answer, form, left)
+    _form: Form
+
+    def __init__(
+        self,
+        answer: Answer,
+        form: Form,
+        left: Callable[[Answer], None],
+        ping_seconds: float,
+        more_headers: Sequence[Header] = (),
+    ) -> None:
+        super().__init__(answer, form, left, more_headers)
         self._ping_seconds = ping_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _watched(self._answer, receive, self._left):
-            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *self._more_headers]})
+            send = past_layers(scope, send)
             if opening := self._form.opening():
                 await send({"type": "http.response.body", "body": opening, "more_body": True})
             # A task of its own: each wake of this one would pass through every layer of the application.
@@ -51,8 +104,9 @@ class StreamedAnswer(_AnswerResponse):
     async def _stream(self, send: Send) -> bytes:
         """Sends all but the last frames, which it returns."""
         answer, frames_of = self._answer, self._form.frames
-        pulse = Pulse(asyncio.get_running_loop(), self._ping_seconds, answer.nudge)
-        if self._form.tells_parks:
+        form, loop = self._form, asyncio.get_running_loop()
+        pulse = Pulse(loop, self._ping_seconds, answer.nudge, keepalive=form.keepalive, ping=form.ping)
+        if form.tells_parks:
             answer.on_parked = pulse.watch
         try:
             while not answer.done:
@@ -64,10 +118,10 @@ class StreamedAnswer(_AnswerResponse):
                     if pulse.pings:
                         pulse.wrote()
         except ParkwayError as failure:
-            return event(error_body(failure))
+            return form.failed(failure)
         finally:
             pulse.stop()
-        return self._form.closing()
+        return form.closing()
 
 
 class WholeAnswer(_AnswerResponse):
@@ -77,7 +131,7 @@ class WholeAnswer(_AnswerResponse):
         async with _watched(self._answer, receive, self._left):
             status, body = await self._finish()
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.start", "status": status, "headers": [*headers, *self._more_headers]})
             await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _finish(self) -> tuple[int, bytes]:
@@ -86,7 +140,7 @@ class WholeAnswer(_AnswerResponse):
             while not self._answer.done:
                 deltas += await self._answer.deltas()
         except ParkwayError as failure:
-            return status_of(failure), encode(error_body(failure))
+            return status_of(failure), self._form.failure_body(failure)
         return 200, self._form.body(deltas)
 
 

@@ -2,23 +2,32 @@
 
 import asyncio
 import errno
+import logging
 import os
 import socket
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parkway.api.app import create_app
+from parkway.api import request_log
+from parkway.api.app import create_app, loading_app
 from parkway.api.serving import Serving
+from parkway.api.sleeping import SleepingDoor
 from parkway.api.trace import traced
 from parkway.config import EngineSettings, ServerSettings
 from parkway.engine.door import Door
 from parkway.engine.process_door import ProcessDoor
 from parkway.errors import BadSetting
+from parkway.logs import written
 from parkway.text import ModelText
+
+logger = logging.getLogger(__name__)
 
 _KEEP_ALIVE_SECONDS = 65
 """Longer than clients keep idle connections (5 to 60 s), so that none is closed under a request."""
@@ -29,10 +38,20 @@ _LAST_WRITES_SECONDS = 5
 def serve(path: Path, engine_settings: EngineSettings, server_settings: ServerSettings) -> int:
     """Serves until a signal or the engine's death. Returns the exit code: 0 after SIGTERM. Raises StartError."""
     with (
+        logged(engine_settings),
         listen(server_settings.host, server_settings.port) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         return runner.run(_serve(path, engine_settings, server_settings, listener))
+
+
+@contextmanager
+def logged(settings: EngineSettings) -> Iterator[None]:
+    """What a server says until the block ends goes to stderr: that it serves, and what the settings ask for."""
+    logger.setLevel(logging.INFO)
+    request_log.logger.setLevel(logging.WARNING if settings.log == "warnings" else logging.INFO)
+    with written(logging.WARNING, settings.log_format):
+        yield
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -51,16 +70,34 @@ def listen(host: str, port: int) -> socket.socket:
 
 async def _serve(path: Path, engine: EngineSettings, settings: ServerSettings, listener: socket.socket) -> int:
     with traced(settings.trace, path, engine) as watch:
-        door, text = await _start(path, engine)
-        door.watch = watch
+        server = Server(engine, settings)
+        serving = asyncio.create_task(server.serve([listener]))
+        loading = asyncio.create_task(_start(path, engine))
+        await asyncio.wait((serving, loading), return_when=asyncio.FIRST_COMPLETED)
         try:
-            server = Server(door, text, engine, settings)
-            dying = asyncio.create_task(server.end_with(door.died))
-            await server.serve([listener])
-            dying.cancel()
-            return server.exit_code
+            if loading.done():
+                door, text = loading.result()
+                sleeper = SleepingDoor(
+                    door, partial(ProcessDoor.start, path, engine), settings.sleep_idle_seconds, watch
+                )
+                await _serve_with(server, serving, sleeper, text)
         finally:
-            door.close()
+            loading.cancel()
+            server.should_exit = True
+            await asyncio.gather(loading, return_exceptions=True)
+            await serving
+    return server.exit_code
+
+
+async def _serve_with(server: "Server", serving: "asyncio.Task[None]", door: SleepingDoor, text: ModelText) -> None:
+    """Until the server ends. Raises BadSetting."""
+    dying = asyncio.create_task(server.end_with(door.died))
+    try:
+        server.begin(door, text)
+        await asyncio.wait((serving,))
+    finally:
+        dying.cancel()
+        door.close()
 
 
 async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, ModelText]:
@@ -78,13 +115,15 @@ async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, Mod
 
 
 class Server(uvicorn.Server):
-    """uvicorn, except that a signal drains first, a second one exits at once, and the engine's death ends it all."""
+    """uvicorn, except that it serves before there is a model, a signal drains first, a second one exits at once, and
+    the engine's death ends it all."""
 
-    def __init__(self, door: Door, text: ModelText, engine_settings: EngineSettings, settings: ServerSettings) -> None:
-        app = create_app(door, text, engine_settings, settings)
+    def __init__(self, engine_settings: EngineSettings, settings: ServerSettings) -> None:
+        self._front = _Front(loading_app(settings))
         super().__init__(
             uvicorn.Config(
-                app,
+                self._front,
+                interface="asgi3",
                 http="httptools",
                 ws="none",
                 lifespan="off",
@@ -97,18 +136,34 @@ class Server(uvicorn.Server):
         )
         self.exit_code = 0
         self._loop = asyncio.get_running_loop()
-        self._serving: Serving = app.state.serving
-        self._drain_seconds = settings.drain_seconds
+        self._engine_settings = engine_settings
+        self._settings = settings
+        self._listeners: list[socket.socket] = []
+        self._serving: Serving | None = None
         self._draining: asyncio.Task[None] | None = None
         self._signalled = False
 
+    def begin(self, door: Door, text: ModelText) -> None:
+        """From now on it serves this model. Raises BadSetting."""
+        app = create_app(door, text, self._engine_settings, self._settings)
+        self._serving = app.state.serving
+        self._front.app = app
+        self._tell()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listener in sockets or ():
+        self._listeners = sockets or []
+        self._tell()
+
+    def _tell(self) -> None:
+        """Once it listens and has a model."""
+        if self._serving is None:
+            return
+        exact = "" if self._serving.door.facts.exact else " (exact_concurrency: false)"
+        for listener in self._listeners:
             host, port = listener.getsockname()[:2]
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            exact = "" if self._serving.door.facts.exact else " (exact_concurrency: false)"
-            _say(f"serving {self._serving.model_name}{exact} at {url}")
+            logger.info("serving %s%s at %s", self._serving.model_name, exact, url)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._signalled:
@@ -118,18 +173,26 @@ class Server(uvicorn.Server):
 
     async def end_with(self, died: asyncio.Future[str]) -> None:
         """Ends the server with exit code 1 when the engine has died; its open requests have got their error."""
-        _say(await died)
+        logger.error("%s", await died)
         self.exit_code = 1
-        self._serving.draining = True
+        if self._serving is not None:
+            self._serving.draining = True
         self.should_exit = True
 
     def _begin_drain(self) -> None:
         self._draining = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        await self._serving.drain(self._drain_seconds)
+        if self._serving is not None:
+            await self._serving.drain(self._settings.drain_seconds)
         self.should_exit = True
 
 
-def _say(sentence: str) -> None:
-    print(f"parkway: {sentence}", file=sys.stderr, flush=True)
+class _Front:
+    """The application that answers, which is another one once there is a model."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)

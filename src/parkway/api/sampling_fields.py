@@ -1,0 +1,139 @@
+"""How an answer is sampled, as clients of OpenAI, llama-server and vLLM write it. Knows no endpoint."""
+
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from parkway.api.bodies import Asked, unicode_text
+from parkway.api.logit_bias import Bias, by_token
+from parkway.errors import BadRequest
+from parkway.request import SamplingParams
+from parkway.text import Tokenizer
+
+MAX_STOP_STRINGS = 32
+MAX_STOP_IDS = 4096
+
+OTHER_SAMPLERS: dict[str, tuple[Any, ...]] = {
+    "typical_p": (1,),
+    "typ_p": (1,),
+    "tfs_z": (1,),
+    "xtc_probability": (0,),
+    "top_n_sigma": (-1, 0),
+    "dynatemp_range": (0,),
+    "mirostat": (0,),
+    "mirostat_mode": (0,),
+    "dry_multiplier": (0,),
+    "adaptive_target": (-1,),
+    "samplers": (),
+    "top_a": (0,),
+    "smoothing_factor": (0,),
+    "length_penalty": (1,),
+    "use_beam_search": (False,),
+    "bad_words": ([],),
+    "allowed_token_ids": (),
+    "logits_processors": ([],),
+    "lora": ([],),
+    "t_max_predict_ms": (0, -1),
+    "n_indent": (0,),
+    "include_stop_str_in_output": (False,),
+    "skip_special_tokens": (True,),
+    "truncate_prompt_tokens": (),
+    "prompt_logprobs": (),
+    "n_probs": (0,),
+    "post_sampling_probs": (False,),
+    "return_tokens_as_token_ids": (False,),
+}
+"""Fields of theirs that would change the answer and are not built: the values, beside null, that ask for nothing.
+
+What only such a sampler reads (xtc_threshold, mirostat_tau, dry_base …) is ignored, as it is there while it is off.
+"""
+
+
+def _stop(value: Any) -> list[str]:
+    stop = [value] if isinstance(value, str) else value
+    if isinstance(stop, list) and len(stop) <= MAX_STOP_STRINGS and all(isinstance(each, str) for each in stop):
+        return [unicode_text(each) for each in stop]
+    raise ValueError(f"must be a string or a list of at most {MAX_STOP_STRINGS} strings")
+
+
+def _token_ids(value: Any) -> list[int]:
+    if isinstance(value, list) and len(value) <= MAX_STOP_IDS and all(type(each) is int for each in value):
+        return value
+    raise ValueError(f"must be a list of at most {MAX_STOP_IDS} token ids")
+
+
+Stop = Annotated[list[str], PlainValidator(_stop, json_schema_input_type=str | list[str])]
+TokenIds = Annotated[list[int], PlainValidator(_token_ids, json_schema_input_type=list[int])]
+
+_AS_GIVEN = (
+    *("temperature", "top_p", "min_p", "min_tokens", "ignore_eos", "cache_prompt"),
+    *("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
+)
+
+
+class Sampled(Asked):
+    """-1 stands for "no limit" of max_tokens, "all" of top_k, "draw one" of seed, as where such clients come from."""
+
+    stop: Stop | None = None
+    stop_token_ids: TokenIds | None = None
+    max_tokens: int | None = None
+    n_predict: int | None = None
+    min_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    repeat_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Bias | None = None
+    ignore_eos: bool | None = None
+    cache_prompt: bool | None = None
+
+    def limit(self) -> tuple[str, int | None]:
+        """The field that says how many tokens the answer may have, and what it says."""
+        return ("n_predict", self.n_predict) if self.max_tokens is None else ("max_tokens", self.max_tokens)
+
+    def sampling(self, tokenizer: Tokenizer, *, default_limit: int | None = None, **more: int | None) -> SamplingParams:
+        """The parameters, defaults filled in. Raises BadRequest naming the field as it was spelt."""
+        limit_name, limit = self.limit()
+        given: dict[str, Any] = {name: getattr(self, name) for name in _AS_GIVEN} | more
+        given["max_tokens"] = {None: default_limit, -1: None}.get(limit, limit)
+        given["top_k"] = 0 if self.top_k == -1 else self.top_k
+        given["seed"] = None if self.seed == -1 else self.seed
+        spelt = {"max_tokens": limit_name}
+        if self.repetition_penalty is not None:
+            spelt["repeat_penalty"] = "repetition_penalty"
+            given |= self._repetition()
+        given |= {"stop": tuple(self.stop or ()), "logit_bias": by_token(self.logit_bias or (), tokenizer)}
+        made = _made({name: value for name, value in given.items() if value is not None}, spelt)
+        if made.max_tokens is not None and made.min_tokens > made.max_tokens:
+            raise BadRequest("min_tokens", f"min_tokens must not be greater than {limit_name} ({made.max_tokens})")
+        return made
+
+    def stop_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """Raises BadRequest for one that is none."""
+        asked = tuple(self.stop_token_ids or ())
+        if asked and not 0 <= min(asked) <= max(asked) < tokenizer.vocab_size:
+            raise BadRequest("stop_token_ids", f"stop_token_ids must be between 0 and {tokenizer.vocab_size - 1}")
+        return asked
+
+    def _repetition(self) -> dict[str, Any]:
+        """vLLM's name of repeat_penalty; it looks at all tokens, not at the last ones."""
+        if self.repeat_penalty is not None:
+            raise BadRequest("repetition_penalty", "repetition_penalty is repeat_penalty under another name; send one")
+        last = -1 if self.repeat_last_n is None else self.repeat_last_n
+        return {"repeat_penalty": self.repetition_penalty, "repeat_last_n": last}
+
+
+def _made(given: dict[str, Any], spelt: dict[str, str]) -> SamplingParams:
+    try:
+        return SamplingParams(**given)
+    except BadRequest as failure:
+        name = failure.param or ""
+        if name in spelt:
+            raise BadRequest(spelt[name], str(failure).replace(name, spelt[name], 1)) from None
+        raise
