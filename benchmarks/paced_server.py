@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from parkway.api.server import Server, listen
+from parkway.api.server import Server, listen, logged
 from parkway.backends.cpu.library import Batch, Sample
 from parkway.backends.cpu.program import Program
 from parkway.config import EngineSettings, ServerSettings
@@ -65,8 +65,10 @@ async def main(path: Path, slots: int) -> int:
         settings = EngineSettings(device="cpu", parallel=slots)
         door = await ProcessDoor.start(path, settings, FACTORY)
         try:
-            server = Server(door, text_of(path), settings, ServerSettings())
-            await server.serve([listener])
+            server = Server(settings, ServerSettings())
+            server.begin(door, text_of(path))
+            with logged(settings):
+                await server.serve([listener])
             return server.exit_code
         finally:
             door.close()

@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +22,7 @@ from parkway.plan.copies import Copy, Owner
 from parkway.plan.limits import Knobs
 from parkway.plan.step import StepPlan
 from parkway.request import Output, Request, SamplingParams
+from parkway.runner.edits import NO_EDITS, Edits
 from parkway.runner.load import Model, load_model
 from parkway.weights import default_model
 
@@ -122,12 +123,12 @@ class Watched:
         launch, planner, steps = engine._runner.launch, engine._planner, list[tuple[int, bool]]()
         taken = Counter[int]()
 
-        def noted(plan: StepPlan) -> None:
+        def noted(plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
             decodes = all(len(chunk.tokens) == 1 for chunk in plan.chunks)
             rows = len(plan.chunks) if decodes else 0
             taken[rows] += 1
             steps.append((rows if taken[rows] > WARM else 0, planner.copying > 0))
-            launch(plan)
+            launch(plan, edits)
 
         engine._runner.launch = noted  # type: ignore[method-assign]
         last = 0.0

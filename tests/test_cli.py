@@ -2,46 +2,20 @@
 
 import sys
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from parkway import cli
-from parkway.config import AUTOMATIC, EngineSettings, ServerSettings
+from parkway.config import AUTOMATIC, EngineSettings, ModelSettings, RequestDefaults, ServerSettings
 from parkway.errors import NoRoom
-from parkway.weights import default_model
+from parkway.flags import as_flags, flagged
+from parkway.weights import default_model, hub
 from parkway.weights.shapes import SHAPES
 
 MODEL = Path("model.gguf")
-STARTED = {"parkway.api.server": "serve", "parkway.verify": "run", "parkway.bench": "run"}
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for owner in (EngineSettings, ServerSettings):
-        for field in fields(owner):
-            monkeypatch.delenv(f"PARKWAY_{field.name.upper()}", raising=False)
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The arguments with which serve, verify or bench were started; nothing is started."""
-    seen: list[tuple[Any, ...]] = []
-
-    def run(*arguments: Any) -> int:
-        seen.append(arguments)
-        return 0
-
-    for name, function in STARTED.items():
-        stand_in = ModuleType(name)
-        monkeypatch.setattr(stand_in, function, run, raising=False)
-        monkeypatch.setitem(sys.modules, name, stand_in)
-        parent, _, child = name.rpartition(".")
-        monkeypatch.setattr(import_module(parent), child, stand_in, raising=False)
-    return seen
+pytestmark = pytest.mark.usefixtures("no_variables")
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -59,6 +33,30 @@ def test_serve_has_the_defaults_of_the_settings(calls: list[tuple[Any, ...]]) ->
     assert calls == [(MODEL, EngineSettings(), ServerSettings())]
 
 
+DEFAULTS = RequestDefaults(
+    max_tokens=9,
+    temperature=0.5,
+    top_k=3,
+    top_p=0.25,
+    min_p=0.125,
+    seed=7,
+    repeat_penalty=1.5,
+    repeat_last_n=4,
+    presence_penalty=-0.5,
+    frequency_penalty=0.75,
+    ignore_eos="on",
+    cache_prompt="off",
+    logit_bias=("1+2", "3-4"),
+    stop=("x", "y"),
+    grammar="root ::= x",
+    json_schema='{"type": "object"}',
+    chat_template_kwargs='{"a": 1}',
+    reasoning="off",
+    reasoning_effort="low",
+    reasoning_format="none",
+)
+
+
 def test_serve_has_a_flag_for_every_field(calls: list[tuple[Any, ...]]) -> None:
     engine = EngineSettings(
         ctx_size=128,
@@ -71,6 +69,7 @@ def test_serve_has_a_flag_for_every_field(calls: list[tuple[Any, ...]]) -> None:
         numerics="fast",
         cuda_graphs="off",
         log="parks",
+        log_format="json",
         preempt="recompute",
         preempt_ram=-1,
         preempt_async="off",
@@ -78,17 +77,28 @@ def test_serve_has_a_flag_for_every_field(calls: list[tuple[Any, ...]]) -> None:
         preempt_quantum=0.5,
     )
     server = ServerSettings(
-        host="::1", port=81, alias="a", drain_seconds=1.5, notices="chunks", sse_ping_interval=15.0, trace="t"
+        host="::1",
+        port=81,
+        alias="a",
+        api_key=("k", "l"),
+        cors_origins="*",
+        max_body_bytes=5,
+        max_queue=6,
+        chat_template="{{ x }}",
+        tool_call_parser="hermes",
+        pooling="mean",
+        drain_seconds=1.5,
+        notices="chunks",
+        sse_ping_interval=15.0,
+        slots="off",
+        sleep_idle_seconds=9.0,
+        trace="t",
+        defaults=DEFAULTS,
     )
-    flags = [text for owner in (engine, server) for text in _as_flags(owner)]
-    assert cli.main(["serve", *flags, str(MODEL)]) == 0
+    owners = (engine, server, DEFAULTS)
+    assert all(getattr(owner, field.name) != field.default for owner in owners for field in fields(owner))
+    assert cli.main(["serve", *(text for owner in owners for text in as_flags(owner)), str(MODEL)]) == 0
     assert calls == [(MODEL, engine, server)]
-
-
-def _as_flags(settings: EngineSettings | ServerSettings) -> list[str]:
-    pairs = [(field.metadata["flags"][0], getattr(settings, field.name)) for field in fields(settings)]
-    assert all(getattr(settings, field.name) != field.default for field in fields(settings))
-    return [text for flag, value in pairs for text in (flag, str(value))]
 
 
 def test_llama_server_spellings(calls: list[tuple[Any, ...]]) -> None:
@@ -166,6 +176,35 @@ def test_verify_takes_a_device_and_no_other_setting(
     assert refusal(capsys, "verify", "--parallel=2").startswith("unrecognized arguments: --parallel=2 ")
 
 
+def test_a_name_that_is_no_path_is_looked_for_on_the_hub(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hub, "fetch", lambda name, **how: Path(f"fetched {name}"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "too").touch()
+    for name in ("owner/name", "owner/name:Q8_0", "here/too", "models/none.gguf"):
+        assert cli.main(["bench", name]) == 0
+    assert [path for path, _ in calls] == [
+        Path("fetched owner/name"),
+        Path("fetched owner/name:Q8_0"),
+        Path("here/too"),
+        Path("models/none.gguf"),
+    ]
+
+
+def test_chat_goes_to_a_server_or_starts_one(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_model, "fetch", lambda: Path("fetched.gguf"))
+    assert cli.main(["chat", "http://host:1/v1", "--system", "Be brief."]) == 0
+    assert cli.main(["chat"]) == 0
+    assert cli.main(["chat", str(MODEL), "--parallel", "2"]) == 0
+    assert calls == [
+        ("http://host:1/v1", "Be brief."),
+        (Path("fetched.gguf"), EngineSettings(), ""),
+        (MODEL, EngineSettings(parallel=2), ""),
+    ]
+
+
 def test_a_shape_is_a_model_of_random_weights(calls: list[tuple[Any, ...]]) -> None:
     assert cli.main(["bench", "--shape", "qwen3-8b"]) == 0
     assert cli.main(["bench", "--shape", "tiny-llama:Q4_K", "--device", "cpu"]) == 0
@@ -208,6 +247,14 @@ def test_a_shape_or_a_model_but_not_both(capsys: pytest.CaptureFixture[str], arg
         (["serve", "--sse-ping-interval", "-2"], "--sse-ping-interval: must be at least -1, not -2.0"),
         (["serve", "--port"], "--port: expected one argument (see parkway serve --help)"),
         (["serve", "--nonsense"], "unrecognized arguments: --nonsense (see parkway --help)"),
+        (["serve", "-nonsense"], "unrecognized arguments: -nonsense (see parkway --help)"),
+        (["serve", "--top-k", "1.5"], "--top-k: must be a whole number, not '1.5'"),
+        (["serve", "--chat-template-kwargs", "[]"], "--chat-template-kwargs: must be a JSON object"),
+        (
+            ["serve", "a.gguf", "-m", "b.gguf"],
+            "MODEL: the model is named more than once: by MODEL, --model or --hf-repo",
+        ),
+        (["serve", "-hff", "a.gguf"], "--hf-file: is of --hf-repo, which is missing"),
         ([], "the following arguments are required: COMMAND (see parkway --help)"),
     ],
 )
@@ -234,18 +281,20 @@ def test_help_shows_flags_with_their_defaults(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit, match="0"):
         cli.main(["serve", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    for owner in (EngineSettings, ServerSettings):
-        for field in fields(owner):
+    for owner in (EngineSettings, ModelSettings, RequestDefaults, ServerSettings):
+        for field in flagged(owner):
             assert field.metadata["flags"][-1] in told
-            assert field.default == "" or f"(default: {field.default})" in told
+            assert field.default in ("", None, ()) or f"(default: {field.default})" in told
+    assert "--mlock" not in told
 
 
-@pytest.mark.parametrize("command", ["serve", "bench", "verify"])
+@pytest.mark.parametrize("command", ["serve", "bench", "verify", "chat"])
 def test_help_tells_what_a_model_may_be(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([command, "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "GGUF file, Hugging Face folder, or shape:NAME[:TYPE] for random weights" in told
+    assert "OWNER/NAME[:FILE or QUANT] on the Hugging Face hub" in told
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,26 @@ def test_a_function_that_is_too_long_is_found() -> None:
     assert not list(too_long("\n".join(lines[:-1])))
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_a_capture_survives_a_thread_that_pins_memory(path: Path) -> None:
+    assert not list(frail_captures(path.read_text()))
+
+
+def frail_captures(source: str) -> Iterator[str]:
+    """Captures of graphs that a call of another thread would invalidate: those in any mode but the thread's own."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("cuda.graph"):
+            modes = [each.value for each in node.keywords if each.arg == "capture_error_mode"]
+            if [ast.unparse(mode) for mode in modes] != ["'thread_local'"]:
+                yield f"line {node.lineno}"
+
+
+def test_a_capture_that_does_not_survive_is_found() -> None:
+    assert list(frail_captures("with torch.cuda.graph(g, stream=s):\n    run()")) == ["line 1"]
+    assert list(frail_captures("torch.cuda.graph(g, capture_error_mode='relaxed')")) == ["line 1"]
+    assert not list(frail_captures("torch.cuda.graph(g, capture_error_mode='thread_local')"))
+
+
 def code_of(text: str) -> list[str]:
     """The lines of all shell examples, without comments and continuations."""
     fenced = re.findall(r"```(?:sh|console)\n(.*?)```", text, re.DOTALL)
@@ -150,10 +170,11 @@ def test_the_package_has_one_version() -> None:
 
 def test_locks_pin_what_the_package_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed, wanted = project["dependencies"], project["optional-dependencies"]["dev"]
+    needed, extras = project["dependencies"], project["optional-dependencies"]
     serve, test = pins("requirements.lock"), pins("requirements-dev.lock")
+    clients = pins("requirements-clients.lock")
     assert serve.items() <= test.items()
     assert "torch" not in serve
-    for locked, texts in ((serve, needed), (test, wanted)):
+    for locked, texts in ((serve, needed), (test, extras["dev"]), (clients, extras["clients"])):
         for requirement in map(Requirement, texts):
             assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement

@@ -7,8 +7,9 @@ from parkway.request import SamplingParams
 
 if TYPE_CHECKING:
     from parkway.llm import LLM
+    from parkway.text.grammar import grammar_of
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "SamplingParams", "__version__", "grammar_of"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from parkway.llm import LLM
 
         return LLM
+    if name == "grammar_of":
+        from parkway.text.grammar import grammar_of
+
+        return grammar_of
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

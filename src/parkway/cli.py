@@ -1,32 +1,31 @@
-"""The command line: subcommands, flags and PARKWAY_* variables. Defaults and checks are those of config.py."""
+"""The command line: subcommands, and which settings each has. Flags and defaults are those of config.py."""
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import Field, fields
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from parkway import __version__
-from parkway.config import EngineSettings, ServerSettings
+from parkway.config import EngineSettings, ModelSettings, RequestDefaults, ServerSettings
 from parkway.errors import BadSetting, StartError
-from parkway.weights import default_model, open_checkpoint
+from parkway.flags import add_llama_flags, add_settings, heeded, parse, settings_of
+from parkway.weights import default_model, hub, open_checkpoint
 from parkway.weights.shapes import SHAPES
 from parkway.weights.summary import facts, type_totals
 
-Settings = TypeVar("Settings", EngineSettings, ServerSettings)
-
 _MODEL_HELP = (
-    "GGUF file, Hugging Face folder, or shape:NAME[:TYPE] for random weights"
-    " (default: SmolLM2-135M-Instruct, fetched once)"
+    "GGUF file, Hugging Face folder, or shape:NAME[:TYPE] for random weights, or OWNER/NAME[:FILE or QUANT] on the "
+    "Hugging Face hub (default: SmolLM2-135M-Instruct, fetched once)"
 )
 _SHAPE_HELP = f"random weights in the shape of a model, made on this machine: {', '.join(SHAPES)}; TYPE: BF16, Q4_K, …"
+_SERVED = (ModelSettings, EngineSettings, ServerSettings, RequestDefaults)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,16 +45,27 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise StartError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
 
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        return []  # else -nonsense would be -n with the value onsense
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="parkway", description="An LLM server for many chats with exact answers.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"parkway {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
-    serve = _command(commands, "serve", _serve, "serve a model over HTTP", EngineSettings, ServerSettings)
+    serve = _command(commands, "serve", _serve, "serve a model over HTTP", *_SERVED)
+    serve.add_argument("--version", action="version", version=f"parkway {__version__}", help=argparse.SUPPRESS)
+    serve.add_argument("--usage", action="help", help=argparse.SUPPRESS)
+    add_llama_flags(serve, *_SERVED)
+    chat = _command(commands, "chat", _chat, "chat in the terminal, with a server that runs or its own", EngineSettings)
+    chat.add_argument(
+        "target", nargs="?", metavar="URL or MODEL", help=f"http://HOST:PORT of a server, or {_MODEL_HELP}"
+    )
+    chat.add_argument("-s", "--system", metavar="TEXT", default="", help="the system prompt")
     bench = _command(commands, "bench", _bench, "measure prefill and decode", EngineSettings)
     verify = _command(commands, "verify", _verify, "prove on this machine that answers don't depend on the traffic")
-    _add_flags(verify, EngineSettings, "device")
+    add_settings(verify, EngineSettings, "device")
     verify.add_argument(
         "--quick", action="store_const", const="quick", default="full", dest="mode", help="shorter chats, fewer of them"
     )
@@ -63,9 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     source = bench.add_mutually_exclusive_group()
     source.add_argument("--shape", metavar="NAME[:TYPE]", help=_SHAPE_HELP)
     for command in (serve, source, verify):
-        command.add_argument("model", nargs="?", type=Path, metavar="MODEL", help=_MODEL_HELP)
+        command.add_argument("path", nargs="?", metavar="MODEL", help=_MODEL_HELP)
     inspect = _command(commands, "inspect", _inspect, "tell what is in a model file")
-    inspect.add_argument("file", type=Path, metavar="FILE", help="GGUF file or Hugging Face folder")
+    inspect.add_argument("path", metavar="FILE", help="GGUF file, Hugging Face folder, or OWNER/NAME[:FILE or QUANT]")
     return parser
 
 
@@ -73,94 +83,71 @@ def _command(commands: Any, name: str, run: Any, about: str, *settings: type) ->
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
     parser.set_defaults(run=run)
     for owner in settings:
-        _add_flags(parser, owner, *(field.name for field in fields(owner)))
+        add_settings(parser, owner)
     return parser
 
 
-def _add_flags(parser: argparse.ArgumentParser, owner: type, *names: str) -> None:
-    """A flag for each of these fields of a class of settings."""
-    kinds = get_type_hints(owner)
-    for field in fields(owner):
-        if field.name in names:
-            default = f" (default: {field.default})" if field.default != "" else ""
-            about = f"{field.metadata['about']}{default}".replace("%", "%%")
-            parser.add_argument(
-                *field.metadata["flags"], dest=field.name, metavar=_metavar(kinds[field.name]), help=about
-            )
-            if off := field.metadata["off"]:
-                told = f"{field.metadata['flags'][-1]} off"
-                parser.add_argument(off, dest=field.name, action="store_const", const="off", help=told)
+def _located(model: str | None, settings: ModelSettings = ModelSettings()) -> Path:  # noqa: B008 (frozen)
+    """What `load_model` opens, fetched if need be. What is on the disk wins over the hub. Raises StartError."""
+    if not model:
+        return default_model.fetch()
+    path = Path(model)
+    if path.exists() or not hub.may_be_there(model):
+        return path
+    return hub.fetch(model, token=settings.hf_token or None, offline=settings.offline == "on")
 
 
-def _metavar(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return "{" + ",".join(get_args(kind)) + "}"
-    return "TEXT" if kind is str else "N"
-
-
-def _settings(owner: type[Settings], arguments: argparse.Namespace) -> Settings:
-    """The settings from flags, else from PARKWAY_<FIELD> variables, else from the class. Raises BadSetting.
-
-    A field for which the command has no flag is the class's.
-    """
-    kinds = get_type_hints(owner)
-    chosen: dict[str, Any] = {}
-    for field in fields(owner):
-        if field.name not in arguments:
-            continue
-        name, text = _given(field, arguments)
-        if text is not None:
-            chosen[field.name] = parse(name, text, kinds[field.name])
-    return owner(**chosen)
-
-
-def _given(field: Field[Any], arguments: argparse.Namespace) -> tuple[str, str | None]:
-    text = getattr(arguments, field.name)
-    if text is not None:
-        return field.metadata["flags"][-1], text
-    variable = f"PARKWAY_{field.name.upper()}"
-    return variable, os.environ.get(variable)
-
-
-def parse(name: str, text: str, kind: Any) -> Any:
-    """The value of a flag or variable called `name`. Raises BadSetting."""
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise BadSetting(name, f"must be one of {', '.join(get_args(kind))}, not {text!r}")
-        return text
-    try:
-        value = kind(text)
-    except ValueError:
-        value = math.nan
-    if isinstance(value, float) and not math.isfinite(value):
-        what = "a whole number" if kind is int else "a number"
-        raise BadSetting(name, f"must be {what}, not {text!r}")
-    return value
-
-
-def _model(arguments: argparse.Namespace) -> Path:
-    given: Path | None = arguments.model
-    return given or default_model.fetch()
+def _served_model(arguments: argparse.Namespace) -> Path:
+    settings = settings_of(ModelSettings, arguments, os.environ)
+    if len([each for each in (arguments.path, arguments.model, arguments.hf_repo) if each]) > 1:
+        raise BadSetting("MODEL", "the model is named more than once: by MODEL, --model or --hf-repo")
+    if arguments.path:
+        return _located(arguments.path, settings)
+    if settings.model and not arguments.hf_repo:
+        return Path(settings.model)
+    if not settings.hf_repo:
+        if settings.hf_file:
+            raise BadSetting("--hf-file", "is of --hf-repo, which is missing")
+        return default_model.fetch()
+    name = f"{settings.hf_repo.partition(':')[0]}:{settings.hf_file}" if settings.hf_file else settings.hf_repo
+    return hub.fetch(name, token=settings.hf_token or None, offline=settings.offline == "on")
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    settings = _settings(EngineSettings, arguments), _settings(ServerSettings, arguments)
+    idle = heeded(arguments, os.environ)
+    defaults = settings_of(RequestDefaults, arguments, os.environ)
+    engine = settings_of(EngineSettings, arguments, os.environ)
+    server = settings_of(ServerSettings, arguments, os.environ, defaults=defaults)
+    path = _served_model(arguments)
+    server = replace(server, alias=server.alias or hub.name_of(path))
+    if idle:
+        print(f"parkway: no effect here: {', '.join(idle)} (docs/llama-server.md tells why)", file=sys.stderr)
     from parkway.api.server import serve
 
-    return serve(_model(arguments), *settings)
+    return serve(path, engine, server)
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    from parkway import chat
+
+    target = arguments.target or ""
+    if target.startswith(("http://", "https://")):
+        return chat.run(target, arguments.system)
+    settings = settings_of(EngineSettings, arguments, os.environ)
+    return chat.run_with_server(_located(target), settings, arguments.system)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     seed = parse("--seed", arguments.seed, int)
-    settings = _settings(EngineSettings, arguments)
+    settings = settings_of(EngineSettings, arguments, os.environ)
     from parkway import verify
 
-    return verify.run(_model(arguments), arguments.mode, seed, settings)
+    return verify.run(_located(arguments.path), arguments.mode, seed, settings)
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    settings = _settings(EngineSettings, arguments)
-    path = _model(arguments) if arguments.shape is None else _shape(arguments.shape)
+    settings = settings_of(EngineSettings, arguments, os.environ)
+    path = _located(arguments.path) if arguments.shape is None else _shape(arguments.shape)
     from parkway import bench
 
     return bench.run(path, settings)
@@ -175,8 +162,9 @@ def _shape(text: str) -> Path:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    file = open_checkpoint(arguments.file)
-    told = Table("", "", show_header=False, title=Text(arguments.file.resolve().name), title_justify="left")
+    path = _located(arguments.path)
+    file = open_checkpoint(path)
+    told = Table("", "", show_header=False, title=Text(path.absolute().name), title_justify="left")
     for label, value in facts(file).items():
         told.add_row(label, Text(value))
     by_type = Table("type", "tensors", "parameters", "bytes", "bits each")

@@ -14,6 +14,7 @@ from parkway.engine.door import ThreadDoor
 from parkway.errors import BadRequest, ContextExceeded
 from parkway.request import Output, Request, SamplingParams, TokenLogprob
 from parkway.text import ModelText, TextStream, Tokenizer
+from parkway.text.grammar import vocabulary_of
 from parkway.weights import default_model
 
 SEED_BITS = 63
@@ -90,6 +91,8 @@ class LLM:
         sampling = params or SamplingParams()
         seed = secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed
         stop_ids = self._text.tokenizer.stop_ids
+        if sampling.grammar is not None:
+            self._door.teach(lambda: vocabulary_of(self._text.tokenizer))
         requests = [
             Request(
                 id=self._door.next_id(), prompt=ids, sampling=sampling, seed=seed, stop_ids=stop_ids, prompt_index=index

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from parkway import cli
-from parkway.bench.served import as_flags, command, served, value_of
+from parkway.bench.served import command, served, value_of
 from parkway.config import EngineSettings, ServerSettings
 from parkway.errors import StartError
+from parkway.flags import as_flags
 from parkway.request import Snapshot, View
 
 PAGE = """# HELP vllm:prompt_tokens_total Prompt tokens computed.

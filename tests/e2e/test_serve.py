@@ -17,6 +17,8 @@ from openai import APIError, AsyncOpenAI
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionMessageParam
 
+from tests.e2e.parked import idle
+
 MODEL = "SmolLM2-135M-Instruct.Q4_1"
 QUESTIONS = ("Name three colours.", "What is 2 + 2?", "Tell me about whales.", "Write a short poem about rain.")
 
@@ -45,8 +47,10 @@ def server(smollm2: Path) -> Iterator[str]:
         yield url
 
 
-async def ask(client: AsyncOpenAI, question: str, max_tokens: int = 40, **more: Any) -> tuple[str, list[float]]:
-    """A streamed answer's text and the log-probability of each of its tokens."""
+async def ask(
+    client: AsyncOpenAI, question: str, max_tokens: int = 40, begun: asyncio.Event | None = None, **more: Any
+) -> tuple[str, list[float]]:
+    """A streamed answer's text and the log-probability of each of its tokens. `begun` is set when the first is here."""
     text, logprobs = "", []
     stream = await client.chat.completions.create(
         model=MODEL,
@@ -60,6 +64,8 @@ async def ask(client: AsyncOpenAI, question: str, max_tokens: int = 40, **more: 
         for choice in chunk.choices:
             text += choice.delta.content or ""
             logprobs += [row.logprob for row in (choice.logprobs.content if choice.logprobs else None) or []]
+        if begun and logprobs:
+            begun.set()
     return text, logprobs
 
 
@@ -72,6 +78,20 @@ async def test_four_chats_at_once_get_the_answers_that_each_gets_alone(server: s
         together = await asyncio.gather(*(ask(client, question, **how) for question in QUESTIONS))
     assert together == alone
     assert all(len(logprobs) > 5 for _, logprobs in alone)
+
+
+async def test_embeddings_are_the_same_alone_and_beside_chats(server: str) -> None:
+    async with AsyncOpenAI(base_url=f"{server}/v1", api_key="none") as client:
+
+        async def embedded(*texts: str) -> list[list[float]]:
+            made = await client.embeddings.create(model=MODEL, input=[*texts])
+            return [each.embedding for each in made.data]
+
+        alone = [vector for question in QUESTIONS for vector in await embedded(question)]
+        *together, _ = await asyncio.gather(embedded(*QUESTIONS), embedded(*QUESTIONS), ask(client, "Count."))
+    assert together == [alone, alone]
+    assert len(alone[0]) == 576
+    assert sum(number**2 for number in alone[0]) == pytest.approx(1)
 
 
 async def said(
@@ -136,22 +156,19 @@ async def test_a_client_that_leaves_frees_its_slot(server: str) -> None:
             await anext(stream.aiter_lines())
         with pytest.raises(httpx.ReadTimeout):
             await http.post("/v1/completions", json={**body, "stream": False}, timeout=0.5)
-        for _ in range(100):
-            page = (await http.get("/metrics")).text
-            if re.search(r"num_requests_running\S+ 0.0", page) and re.search(r"kv_cache_usage_perc\S+ 0.0", page):
-                return
-            await asyncio.sleep(0.02)
-    pytest.fail("a slot is still taken")
+        await idle(http)
 
 
 async def test_an_engine_that_dies_ends_every_stream_with_an_error_and_the_server(smollm2: Path) -> None:
     with served(smollm2) as (process, url):
         child = int(subprocess.check_output(["pgrep", "-P", str(process.pid), "-f", "parkway.engine.child"], text=True))
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            begun = [asyncio.Event() for _ in QUESTIONS]
             streams = [
-                asyncio.create_task(ask(client, q, max_tokens=2000, extra_body={"ignore_eos": True})) for q in QUESTIONS
+                asyncio.create_task(ask(client, question, 2000, first, extra_body={"ignore_eos": True}))
+                for question, first in zip(QUESTIONS, begun, strict=True)
             ]
-            await asyncio.sleep(0.2)
+            await asyncio.gather(*(first.wait() for first in begun))
             os.kill(child, signal.SIGKILL)
             ends = await asyncio.gather(*streams, return_exceptions=True)
         assert all(isinstance(end, APIError) and "engine" in str(end) for end in ends), ends
@@ -163,8 +180,9 @@ async def test_sigterm_lets_open_answers_finish(smollm2: Path) -> None:
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
             long: dict[str, Any] = {"temperature": 0, "max_tokens": 300, "extra_body": {"ignore_eos": True}}
             whole, _ = await ask(client, QUESTIONS[2], **long)
-            asked = asyncio.create_task(ask(client, QUESTIONS[2], **long))
-            await asyncio.sleep(0.1)
+            begun = asyncio.Event()
+            asked = asyncio.create_task(ask(client, QUESTIONS[2], begun=begun, **long))
+            await begun.wait()
             process.send_signal(signal.SIGTERM)
             assert (await asked)[0] == whole
         assert process.wait(20) == 0

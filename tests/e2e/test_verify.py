@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ from msgspec.structs import replace
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
 from parkway.config import EngineSettings
+from parkway.engine.engine import Engine
 from parkway.memory.copy_engine import CopyEngine
 from parkway.plan import parking, room, slot
 from parkway.plan.copies import Copy
 from parkway.plan.prefix import chain
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
+from parkway.request import Request
 from parkway.runner.cpu_runner import CpuRunner
+from parkway.runner.edits import Editor, Edits
 from parkway.verify.configurations import AXES
 from tests.checkpoints import QWEN2, QWEN3, tiny_folder, tiny_gguf, tiny_llama
 
@@ -126,11 +129,48 @@ def test_a_sampler_that_counts_its_draws_is_found(tiny: Path, monkeypatch: pytes
     assert "greedy chat" not in text
 
 
+def edits_of_a_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = CpuRunner.launch
+
+    def launch(runner: CpuRunner, plan: StepPlan, edits: Mapping[int, Edits]) -> None:
+        own(runner, plan, dict(zip(edits, reversed(edits.values()), strict=True)))
+
+    monkeypatch.setattr(CpuRunner, "launch", launch)
+
+
+def histories_of_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lack what was found in the cache, and have twice what was computed again."""
+    histories: dict[int, tuple[Request, list[int]]] = {}
+
+    def edits(engine: Engine, plan: StepPlan) -> dict[int, Edits]:
+        made = {}
+        for chunk in plan.chunks:
+            _, history = histories.setdefault(id(chunk.request), (chunk.request, []))
+            history += chunk.tokens
+            found = Editor(chunk.request, engine.facts.vocab_size).edits(history, len(history), None)
+            if chunk.samples and found:
+                made[chunk.slot] = found
+        return made
+
+    monkeypatch.setattr(Engine, "_edits", edits)
+
+
+@pytest.mark.parametrize("plant", [edits_of_a_neighbour, histories_of_what_was_computed])
+def test_edits_that_are_not_the_chats_own_are_found(
+    plant: Callable[[pytest.MonkeyPatch], None], tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    plant(monkeypatch)
+    assert verify.run(tiny, "quick", 0, CPU) == 1
+    text, _ = told(capsys)
+    assert "sampled chat" in text
+    assert "greedy chat" not in text
+
+
 def test_a_page_that_two_chats_write_is_found(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = CpuRunner.launch
 
-    def launch(runner: CpuRunner, plan: StepPlan) -> None:
-        own(runner, StepPlan(tuple(map(with_shared_page, plan.chunks))))
+    def launch(runner: CpuRunner, plan: StepPlan, edits: Mapping[int, Edits]) -> None:
+        own(runner, StepPlan(tuple(map(with_shared_page, plan.chunks))), edits)
 
     def with_shared_page(chunk: Chunk) -> Chunk:
         return replace(chunk, pages=(*chunk.pages[:-1], 0))

@@ -138,7 +138,7 @@ def drawn_prompt(draw: st.DrawFn) -> list[int]:
 @st.composite
 def drawn_request(draw: st.DrawFn) -> Request:
     """A request without its number; the machine cuts its prompt to what fits."""
-    poolings: list[Pooling | None] = [None] * 8 + ["last", "mean"]
+    poolings: list[Pooling | None] = [*[None] * 8, "last", "mean"]
     embed = draw(st.sampled_from(poolings))
     sampling = SamplingParams(
         max_tokens=0 if embed else draw(st.sampled_from([None, None, None, 90, 30, 5, 1, 0])),

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import fields
+from functools import cache
 
 import pytest
 
@@ -11,6 +12,9 @@ SEEDS = [0, 1, 2, 3, 4]
 DEVICES: list[Device] = ["cpu", "cuda"]
 
 PARKED = {"kept", "copying"}
+
+chosen = cache(covering)
+"""What takes a good part of a second, once for all tests."""
 
 Pair = tuple[tuple[str, object], ...]
 
@@ -65,17 +69,16 @@ def test_without_parks_nothing_is_kept_or_copied(device: Device) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_somebody_is_parked_in_its_prompt(device: Device, seed: int) -> None:
-    assert any(each.squeezed for each in covering(AXES[device], seed))
+    assert any(each.squeezed for each in chosen(AXES[device], seed))
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_pair_of_values_meets(device: Device, seed: int) -> None:
-    axes = AXES[device]
-    chosen = covering(axes, seed)
-    assert covered(axes, chosen) == every_pair(axes)
-    assert covered(axes, chosen[:-1]) < every_pair(axes)
-    assert len(chosen) < 30  # the fewest possible are 5 chunk sizes x 4 slot counts
+    axes, all_chosen = AXES[device], chosen(AXES[device], seed)
+    assert covered(axes, all_chosen) == every_pair(axes)
+    assert covered(axes, all_chosen[:-1]) < every_pair(axes)
+    assert len(all_chosen) < 30  # the fewest possible are 5 chunk sizes x 4 slot counts
 
 
 def test_a_missing_pair_is_seen() -> None:
@@ -87,9 +90,9 @@ def test_a_missing_pair_is_seen() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_seed_decides(device: Device) -> None:
     axes = AXES[device]
-    assert [covering(axes, seed) for seed in SEEDS] == [covering(axes, seed) for seed in SEEDS]
+    assert [covering(axes, seed) for seed in SEEDS[:2]] == [chosen(axes, seed) for seed in SEEDS[:2]]
     assert [sample(axes, seed, 9) for seed in SEEDS] == [sample(axes, seed, 9) for seed in SEEDS]
-    assert covering(axes, 0) != covering(axes, 1)
+    assert chosen(axes, 0) != chosen(axes, 1)
     assert sample(axes, 0, 9) != sample(axes, 1, 9)
 
 

@@ -1,6 +1,7 @@
 """Who is there: subjects at the edges of pages and splits, the same for the same seed, neighbours before and after."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -17,10 +18,12 @@ KINDS: list[tuple[Device, Mode]] = [(device, mode) for device in SIZES for mode 
 every_kind = pytest.mark.parametrize(("device", "mode"), KINDS)
 
 
+@cache
 def cast(device: Device = "cpu", mode: Mode = "full", seed: int = 3) -> Cast:
     return Cast.drawn(SIZES[device][mode], vocab_size=300, seed=seed)
 
 
+@cache
 def tried(device: Device, mode: Mode) -> list[Occasion]:
     return occasions(cast(device, mode), [*covering(AXES[device], 3), *sample(AXES[device], 3, 40)])
 
@@ -57,7 +60,7 @@ def test_subjects_end_at_the_edges() -> None:
 
 
 def test_the_seed_decides() -> None:
-    assert cast() == cast()
+    assert cast() == cast.__wrapped__()
     assert cast().chats != cast(seed=4).chats
     one, other = occasions(cast(), [CROWDED] * 2)
     assert [one, other] == occasions(cast(), [CROWDED] * 2)
@@ -150,6 +153,15 @@ def test_neighbours_differ(device: Device) -> None:
         assert len({chat.sampling for chat in chats}) > 5
         assert {bool(chat.sampling.temperature) for chat in chats} == {True, False}
     assert {chat.sampling.prompt_logprobs for chat in cast(device).crowds[-1]} == {None, 1}
+
+
+@every_kind
+def test_some_of_all_parts_have_edits_and_a_history(device: Device, mode: Mode) -> None:
+    there = cast(device, mode)
+    for chats in (there.subjects["sampled"], *there.crowds):
+        hows = [chat.sampling for chat in chats]
+        assert any(how.needs_history for how in hows)
+        assert not all(how.needs_history or how.logit_bias for how in hows)
 
 
 @every_kind

@@ -1,6 +1,6 @@
 """A model without arithmetic whose runners behave like a GPU's: a step is in flight while the next is planned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from msgspec import structs
@@ -8,6 +8,7 @@ from msgspec import structs
 from parkway.config import EngineSettings, Switch
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.runner import Sampled
+from parkway.runner.edits import NO_EDITS, Edits
 from tests.engine.toy import VOCAB_SIZE, ToyCopies, ToyRunner
 
 Fault = Callable[[StepPlan, Chunk, Switch], bool]
@@ -34,14 +35,14 @@ class ToyGpuRunner(ToyRunner):
     def copies(self, most_bytes: int, *, beside: bool) -> ToyCopies:
         return super().copies(most_bytes // self.page_bytes, beside=beside)
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         slots = {chunk.slot for chunk in plan.chunks}
         assert len(slots) == len(plan.chunks), "a slot twice in a step"
         assert max(slots) < self.slots, "a slot that is not there"
         assert max(page for chunk in plan.chunks for page in chunk.pages) < self.pages, "a page that is not there"
         assert sum(len(chunk.tokens) for chunk in plan.chunks) <= self.batch_tokens, "too many rows"
         self.plans.append(plan)
-        super().launch(plan)
+        super().launch(plan, edits)
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         plan = self._in_flight[0]

@@ -1,9 +1,12 @@
 """How a token is chosen from one row of logits, in plain NumPy float64: the specification of the samplers.
 
-Temperature divides the logits; then top_k, top_p and min_p, in that order, each on what the one before left. Candidates
-stand by falling weight, ties by rising id. The draw is Random123's Philox4x32-10: a function of its counters alone.
+Edits come first: what the request takes from tokens that were there, adds to some, forbids. What is reported is of the
+logits before them. Temperature divides the logits; then top_k, top_p and min_p, in that order, each on what the one
+before left. Candidates stand by falling weight, ties by rising id. The draw is Random123's Philox4x32-10: a function of
+its counters alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +15,7 @@ import numpy.typing as npt
 from parkway.request import SamplingParams
 
 Floats = npt.NDArray[np.float64]
+Float32s = npt.NDArray[np.float32]
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _WORD = 2**32 - 1
@@ -31,6 +35,39 @@ def log_softmax(logits: Floats) -> Floats:
     """Log-probabilities of the unmodified distribution; what is reported."""
     top = logits.max()
     return np.asarray(logits - (top + np.log(np.exp(logits - top).sum())), dtype=np.float64)
+
+
+def penalised(logits: Floats, how: SamplingParams, prompt: Sequence[int], answer: Sequence[int]) -> Floats:
+    """The logits of the token behind an answer so far, as the request's numbers change them. Forbids nothing."""
+    made, tokens = logits.copy(), [*prompt, *answer]
+    for token in set(tokens if how.repeat_last_n < 0 else tokens[max(0, len(tokens) - how.repeat_last_n) :]):
+        made[token] *= 1 / how.repeat_penalty if made[token] > 0 else how.repeat_penalty
+    for token in set(answer):
+        made[token] -= how.presence_penalty + how.frequency_penalty * answer.count(token)
+    for token, number in how.logit_bias:
+        made[token] += number
+    return made
+
+
+def edited(
+    logits: Float32s,
+    ids: npt.NDArray[np.int32],
+    shrink: Float32s,
+    grow: Float32s,
+    offset: Float32s,
+    mask: npt.NDArray[np.uint32] | None,
+) -> Float32s:
+    """The logits that a token is chosen from, bit for bit: runner/edits.py says how. NaN counts as -inf.
+
+    If all are -inf, there is no token.
+    """
+    made = logits.copy()
+    made[ids] = made[ids] * np.where(made[ids] > 0, shrink, grow) + offset
+    made[np.isnan(made)] = -np.inf
+    if mask is not None:
+        words = np.arange(len(made))
+        made[(mask[words // 32] >> (words % 32).astype(np.uint32) & 1) == 0] = -np.inf
+    return made
 
 
 def most_probable(logits: Floats, count: int) -> list[int]:

@@ -7,13 +7,13 @@ import sys
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 
 import psutil
 
-from parkway.config import EngineSettings, ServerSettings
+from parkway.config import EngineSettings, ModelSettings, RequestDefaults, ServerSettings
 from parkway.errors import StartError
+from parkway.flags import as_flags, without_variables
 
 _SERVING = re.compile(r"parkway: serving .* at http://([^:]+):(\d+)$")
 _STOP_SECONDS = 10.0
@@ -47,18 +47,15 @@ def command(path: Path, settings: EngineSettings) -> list[str]:
     return [sys.executable, "-m", "parkway.cli", "serve", str(path), *flags]
 
 
-def as_flags(settings: EngineSettings | ServerSettings) -> list[str]:
-    pairs = ((field.metadata["flags"][-1], str(getattr(settings, field.name))) for field in fields(settings))
-    return [text for pair in pairs for text in pair]
-
-
 @contextmanager
 def served(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> Iterator[Served]:
     """Starts a server, with more environment `variables`, and ends it again.
 
     Raises StartError with the server's own sentence if it doesn't come up.
     """
-    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=os.environ | dict(variables or {}))
+    environment = without_variables(os.environ, RequestDefaults, ModelSettings) | dict(variables or {})
+    # A group of its own: Ctrl-C is for whoever started it, who ends it.
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment, process_group=0)
     try:
         yield Served(process, _address(process))
     finally:

@@ -18,7 +18,7 @@ class Embeddings:
     def add(self, request_id: int, hidden: Floats) -> None:
         """The next rows [rows, width] that the request is owed."""
         total = self._sums.setdefault(request_id, np.zeros(hidden.shape[1]))
-        for row in [hidden.sum(axis=0)]:
+        for row in hidden:
             total += row
 
     def take(self, request: Request) -> bytes:

@@ -186,7 +186,7 @@ class Slot:
         return end == self.length < self.max_length
 
     def scoring(self, end: int) -> range:
-        """Positions of a chunk up to `end` that still owe the next prompt token's log-probability, or a hidden state."""
+        """Positions of a chunk up to `end` that owe the next prompt token's log-probability, or a hidden state."""
         if self.scored >= self.owing:
             return _NOTHING
         return range(max(self.computed, self.scored), min(end, self.owing))

@@ -121,7 +121,7 @@ class CpuRunner:
         at = 0
         for chunk in plan.chunks:
             owed, scored, hidden = range(at, at + len(chunk.scored_rows)), [], None
-            if chunk.request.sampling.embed:
+            if owed and chunk.request.sampling.embed:
                 hidden = self._hidden[owed.start : owed.stop].copy()
             else:
                 scored = [_logprob(self._samples[i]) for i in owed]

@@ -92,7 +92,7 @@ class Tokenizer(ABC):
         return [self._bos_id, *ids]
 
     def whole(self, text: str) -> list[int]:
-        """Token ids of a text that nothing follows: with BOS and an end where the file asks for them. Raises BadRequest."""
+        """Token ids of a text that nothing follows, with BOS and an end where the file asks. Raises BadRequest."""
         ids = self.with_bos(self.encode(text))
         return ids if self._end_id is None or ids[-1:] == [self._end_id] else [*ids, self._end_id]
 

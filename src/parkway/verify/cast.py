@@ -3,8 +3,8 @@
 How much is computed is decided here."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Literal
 
@@ -99,9 +99,12 @@ SIZES: dict[Device, dict[Mode, Size]] = {"cpu": _CPU_SIZES, "cuda": _GPU_SIZES}
 _GREEDY = SamplingParams(temperature=0)
 _SAMPLED = (
     SamplingParams(),
+    SamplingParams(temperature=0.9, repeat_penalty=1.2, repeat_last_n=40, presence_penalty=0.3),
     SamplingParams(temperature=0.8, top_p=0.9),
+    SamplingParams(top_k=60, frequency_penalty=0.6, logit_bias=((3, 4.0), (17, 3.0), (40, -100.0))),
     SamplingParams(temperature=1.3, top_k=40, min_p=0.02),
 )
+"""In turn, so that there are some of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,7 @@ def findable(prompt: Prompt) -> int:
 class _Draw:
     vocab_size: int
     rng: random.Random
+    sampled: Iterator[SamplingParams] = field(default_factory=lambda: cycle(_SAMPLED))
 
     def prompt(self, length: int) -> Prompt:
         return tuple(self.rng.randrange(self.vocab_size) for _ in range(length))
@@ -208,7 +212,7 @@ class _Draw:
         return self._brief(self.prompt(PAGE_TOKENS) + prompt[PAGE_TOKENS:], _GREEDY)
 
     def chat(self, prompt: Prompt, answer_tokens: int, sampling: Sampling, prompt_logprobs: int | None = None) -> Chat:
-        how = self.rng.choice(_SAMPLED) if sampling == "sampled" else _GREEDY
+        how = next(self.sampled) if sampling == "sampled" else _GREEDY
         return self._chat(prompt, answer_tokens, how, prompt_logprobs)
 
     def _brief(self, prompt: Prompt, how: SamplingParams) -> Chat:

@@ -1,7 +1,7 @@
 """Stand-ins for a runner and its copies: pages that lie elsewhere, copies that take no time. Know no configuration."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
@@ -9,6 +9,10 @@ from parkway.memory.copies import Copies, CopiesAround
 from parkway.plan.copies import Copy
 from parkway.plan.step import Chunk, StepPlan
 from parkway.runner import Runner, Sampled
+from parkway.runner.edits import NO_EDITS, Edits
+
+LATEST = 8
+"""Times that one asks in vain, about once a step, until copies are waited for."""
 
 
 class Elsewhere:
@@ -22,15 +26,16 @@ class Elsewhere:
         self.logit_rows = runner.logit_rows
         self.exact = runner.exact
         self.bit_check = runner.bit_check
+        self.embedding_width = runner.embedding_width
         self.ahead = runner.ahead
         self._runner = runner
         self._places = pages
         self._planned: deque[tuple[Chunk, ...]] = deque()
         self._tables: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
-    def launch(self, plan: StepPlan) -> None:
+    def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
         self._planned.append(plan.chunks)
-        self._runner.launch(structs.replace(plan, chunks=tuple(map(self._moved, plan.chunks))))
+        self._runner.launch(structs.replace(plan, chunks=tuple(map(self._moved, plan.chunks))), edits)
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         found = (sampled for _, sampled in self._runner.land())
@@ -67,12 +72,13 @@ class CopiesElsewhere(CopiesAround):
 class Timeless(CopiesAround):
     """`Copies` with a `clock` of their own, by which they take no time and everything else takes some.
 
-    So a planner always finds a copy faster than to compute again, and chats take turns, on every machine alike.
+    So a planner always finds a copy faster than to compute again, and chats take turns, on every machine alike: where
+    copies come late, because something else has the cores, nobody computes a whole prompt meanwhile.
     """
 
     def __init__(self, copies: Copies) -> None:
         super().__init__(copies)
-        self._open = 0
+        self._open = self._asked = 0
         self._now = 0.0
 
     def clock(self) -> float:
@@ -85,11 +91,14 @@ class Timeless(CopiesAround):
         self._open += 1
 
     def landed(self) -> list[Copy]:
-        return self._counted(self._copies.landed())
+        self._asked += 1
+        return self._counted(self._copies.landed() if self._asked < LATEST else self._copies.drain())
 
     def drain(self) -> list[Copy]:
         return self._counted(self._copies.drain())
 
     def _counted(self, copies: list[Copy]) -> list[Copy]:
         self._open -= len(copies)
+        if copies:
+            self._asked = 0
         return copies

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define PK_ABI_VERSION 4
+#define PK_ABI_VERSION 5
 #define PK_MAX_TOP 20
 
 // Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in
@@ -17,6 +17,15 @@ typedef struct pk_rows {
     int64_t k;
 } pk_rows;
 
+// What a row's logits become before a token is chosen: x of ids[i] is x * (x > 0 ? shrink[i] : grow[i]) + offset[i], each
+// operation rounded once; then what the mask forbids (bit id % 32 of word id / 32 is 0) is -inf. What is reported is of x.
+typedef struct pk_edits {
+    const int32_t *ids;                   // [count], none twice
+    const float *shrink, *grow, *offset;  // [count]
+    int64_t count;
+    const uint32_t *mask;                 // [vocabulary / 32, rounded up], or null
+} pk_edits;
+
 // How one logit row is sampled and what is reported of it.
 typedef struct pk_sample {
     float temperature, top_p, min_p;
@@ -25,7 +34,8 @@ typedef struct pk_sample {
     int32_t top;       // most probable tokens to report; -1: no log-probabilities at all
     uint64_t seed;
     int32_t prompt_index, choice_index, position;
-    int32_t token;     // out
+    pk_edits edits;
+    int32_t token;     // out; -1: the edits allow none
     float logprob;     // out
     int32_t top_ids[PK_MAX_TOP];      // out
     float top_logprobs[PK_MAX_TOP];   // out

@@ -13,7 +13,7 @@ from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
 from parkway.machine import cache_folder
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 MAX_TOP = 20
 ALIGNMENT_BYTES = 64
 ROW_TILE = 16
@@ -25,6 +25,14 @@ FIXED, ROWS, LOGIT_ROWS, TILES, MERGES = range(5)
 
 class Rows(C.Structure):
     _fields_ = [(name, C.c_void_p) for name in ("f", "q", "d", "s", "sum")] + [("k", C.c_int64)]
+
+
+class RowEdits(C.Structure):
+    _fields_ = [
+        *[(name, C.c_void_p) for name in ("ids", "shrink", "grow", "offset")],
+        ("count", C.c_int64),
+        ("mask", C.c_void_p),
+    ]
 
 
 class Sample(C.Structure):
@@ -39,6 +47,7 @@ class Sample(C.Structure):
         ("prompt_index", C.c_int32),
         ("choice_index", C.c_int32),
         ("position", C.c_int32),
+        ("edits", RowEdits),
         ("token", C.c_int32),
         ("logprob", C.c_float),
         ("top_ids", C.c_int32 * MAX_TOP),

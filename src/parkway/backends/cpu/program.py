@@ -2,6 +2,9 @@
 
 import ctypes as C
 
+import numpy as np
+import numpy.typing as npt
+
 from parkway.backends.cpu.arena import Value
 from parkway.backends.cpu.library import Batch, Pool, library
 from parkway.backends.cpu.recorder import Recorder
@@ -28,6 +31,11 @@ class Program:
             machine.kv.kv_heads,
             scratch,
         )
+
+    def rows(self, value: Value, rows: int) -> npt.NDArray[np.float32]:
+        """What a step leaves of a value, [rows, width], as long as this program lives."""
+        floats = (C.c_float * (rows * value.width)).from_address(value.address)
+        return np.ctypeslib.as_array(floats).reshape(rows, value.width)
 
     def run(self, batch: Batch) -> None:
         """Computes one step. Blocks without holding Python's lock."""

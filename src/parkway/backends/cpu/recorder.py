@@ -72,11 +72,15 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """The CPU's `backends.Operations`: every call appends an instruction and returns a Value."""
+    """The CPU's `backends.Operations`: every call appends an instruction and returns a Value.
+
+    `hidden`: what logits are made of, once there are some. It is not overwritten before the next step.
+    """
 
     machine: Machine
     recorded: list[Recorded] = field(default_factory=list)
     kept: list[object] = field(default_factory=list)
+    hidden: Value | None = None
     _turns: npt.NDArray[np.float32] | None = None
     _split_parts: Memory | None = None
 
@@ -181,6 +185,7 @@ class Recorder:
         return self._record([x], [out], build)
 
     def logits(self, x: Value, head: Matrix) -> Value:
+        self.hidden = x
         return self.linear(x, (head,))[0]
 
     def sample(self, logits: Value, vocabulary: int) -> None:
@@ -197,6 +202,8 @@ class Recorder:
     def finish(self) -> tuple["C.Array[Instruction]", Memory]:
         """Gives every value its address and builds the instructions. Also returns the values' memory."""
         spans = [(step.reads, step.writes) for step in self.recorded]
+        if self.hidden:
+            spans.append(([self.hidden], []))
         memory = place(spans, self.machine.max_rows, self.machine.max_logit_rows)
         made = [step.build() for step in self.recorded]
         return (Instruction * len(made))(*made), memory

@@ -31,23 +31,59 @@ INLINE void report(pk_sample *how, const float *logits, int64_t vocabulary, int6
     for (int i = 0; i < how->top; i++) how->top_logprobs[i] = logits[how->top_ids[i]] - normaliser;
 }
 
-// p[0]: logits [logit rows, n1], of which n0 are real; destroyed. Items: logit rows.
+// The logits that a token is chosen from, into `edited` [padded]. What an edit makes NaN counts as -inf.
+INLINE void edit(const pk_edits *edits, const float *logits, int64_t vocabulary, int64_t padded, float *edited) {
+    memcpy(edited, logits, padded * sizeof(float));
+    for (int64_t i = 0; i < edits->count; i++) {
+        float *const x = edited + edits->ids[i];
+        const float y = *x * (*x > 0 ? edits->shrink[i] : edits->grow[i]) + edits->offset[i];
+        *x = y == y ? y : -INFINITY;
+    }
+    if (!edits->mask) return;
+    for (int64_t first = 0; first < vocabulary; first += 32) {
+        const uint32_t allowed = edits->mask[first / 32];
+        const int64_t count = vocabulary - first < 32 ? vocabulary - first : 32;
+        if (allowed != UINT32_MAX)
+            for (int64_t i = 0; i < count; i++)
+                if (!(allowed >> i & 1)) edited[first + i] = -INFINITY;
+    }
+}
+
+// The token of a row whose largest logit is `top`. Weights go to scratch, where the logits may be already. An impossible
+// token of an edited row weighs nothing; exp alone would leave it the weight of a very improbable one.
+INLINE int32_t choose(const pk_sample *how, const float *logits, int64_t vocabulary, int64_t padded, float top, bool edited, float *scratch) {
+    if (edited && top == -INFINITY) return -1;
+    if (how->temperature <= 0) return first_equal(logits, vocabulary, top);
+    const F inverse = all(1.f / how->temperature);
+    for (int64_t i = 0; i < padded; i += 16) {
+        float x[16];
+        store(x, load(logits + i));
+        store(scratch + i, exp(mul(sub(load(x), all(top)), inverse)));
+        for (int lane = 0; edited && lane < 16; lane++)
+            if (!(x[lane] > -INFINITY)) scratch[i + lane] = 0;
+    }
+    return pk_choose(how, scratch, vocabulary, (int32_t *)(scratch + padded));
+}
+
+// p[0]: logits [logit rows, n1], of which n0 are real. Items: logit rows.
 void sample(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int thread) {
     const int64_t vocabulary = in->n[0], padded = in->n[1];
+    float *scratch = step->scratch + thread * step->scratch_floats;
     for (int64_t j = begin; j < end; j++) {
         pk_sample *how = step->batch->samples + j;
         float *logits = (float *)in->p[0] + j * padded;
         for (int64_t i = vocabulary; i < padded; i++) logits[i] = -INFINITY;
         const float top = largest_of(logits, padded);
-        how->token = how->target >= 0 ? how->target : how->temperature > 0 ? -1 : first_equal(logits, vocabulary, top);
-        if (how->token < 0) {  // weights go beside the logits, which the report still reads
-            float *weights = step->scratch + thread * step->scratch_floats;
-            const F inverse = all(1.f / how->temperature);
-            for (int64_t i = 0; i < padded; i += 16)
-                store(weights + i, exp(mul(sub(load(logits + i), all(top)), inverse)));
-            how->token = pk_choose(how, weights, vocabulary, (int32_t *)(weights + padded));
+        const bool edited = how->edits.count || how->edits.mask;
+        if (how->target >= 0) {
+            how->token = how->target;
+        } else if (edited) {
+            edit(&how->edits, logits, vocabulary, padded, scratch);
+            how->token = choose(how, scratch, vocabulary, padded, largest_of(scratch, padded), true, scratch);
+        } else {
+            how->token = choose(how, logits, vocabulary, padded, top, false, scratch);
         }
-        if (how->top >= 0) report(how, logits, vocabulary, padded, top);
+        if (how->top >= 0 && how->token >= 0) report(how, logits, vocabulary, padded, top);
     }
 }
 
