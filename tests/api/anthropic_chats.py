@@ -41,7 +41,7 @@ def text() -> ModelText:
 
 def text_block(text: str) -> dict[str, Any]:
     """A block of an answer's text."""
-    return {"type": "text", "text": text, "citations": None}
+    return {"type": "text", "text": text, "citations": []}
 
 
 def events(stream: str) -> list[dict[str, Any]]:

@@ -237,3 +237,10 @@ async def test_defaults_of_the_server(within: Connect) -> None:
         await http.post(URL, json=HI | {"max_output_tokens": 3})
     assert (told["max_output_tokens"], told["temperature"]) == (2, 0.5)
     assert [request.sampling.max_tokens for request in door.asked] == [2, 3]
+
+
+async def test_nothing_is_compacted(within: Connect) -> None:
+    async with within(FakeDoor()) as http:
+        answer = await http.post(f"{URL}/compact", json={"model": "toy", "input": "Hi"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].startswith("POST /v1/responses/compact is not supported")

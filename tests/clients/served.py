@@ -4,23 +4,22 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 from parkway.api import pulse
 from parkway.api.server import Server, listen, logged
-from parkway.config import EngineSettings, ServerSettings
+from parkway.config import EngineSettings, Notices, ServerSettings
 from tests.api.anthropic_chats import text
 from tests.clients.door import OUT_SECONDS, ScriptedDoor
 
-SETTINGS = ServerSettings(alias="toy", drain_seconds=0)
-
 
 @asynccontextmanager
-async def serving(port: int = 0) -> AsyncIterator[tuple[ScriptedDoor, Server, str]]:
+async def serving(port: int = 0, notices: Notices = "comments") -> AsyncIterator[tuple[ScriptedDoor, Server, str]]:
     """The door, the server and its address. Keepalives come several times while a chat is out."""
-    pulse.KEEPALIVE_SECONDS = OUT_SECONDS / 4
-    door, server = ScriptedDoor(), Server(EngineSettings(), SETTINGS)
+    settings = ServerSettings(alias="toy", drain_seconds=0, notices=notices)
+    door, server = ScriptedDoor(), Server(EngineSettings(), settings)
     server.begin(door, text())
-    with listen("127.0.0.1", port) as listener:
+    with listen("127.0.0.1", port) as listener, patch.object(pulse, "KEEPALIVE_SECONDS", OUT_SECONDS / 4):
         task = asyncio.create_task(server.serve([listener]))
         try:
             yield door, server, "http://{}:{}".format(*listener.getsockname()[:2])

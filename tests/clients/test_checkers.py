@@ -5,9 +5,9 @@ Both are part of the packages of `make test-clients`.
 
 import asyncio
 import json
-import os
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -27,11 +27,10 @@ def check(name: str, *arguments: str, path: str) -> "subprocess.CompletedProcess
 
 
 async def _run(command: list[str], path: str) -> "subprocess.CompletedProcess[str]":
-    # hypothesis keeps what it found in the folder where it runs, unless it believes that nobody is at work here.
-    quiet = os.environ | {"CI": "1"}
-    async with serving() as (_, _, url):
-        running = await asyncio.create_subprocess_exec(*command, url + path, env=quiet, stdout=subprocess.PIPE)
-        stdout, _ = await running.communicate()
+    with TemporaryDirectory() as folder:  # where schemathesis leaves what it found
+        async with serving() as (_, _, url):
+            running = await asyncio.create_subprocess_exec(*command, url + path, cwd=folder, stdout=subprocess.PIPE)
+            stdout, _ = await running.communicate()
     return subprocess.CompletedProcess(command, running.returncode or 0, stdout.decode())
 
 

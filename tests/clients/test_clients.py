@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from parkway.config import Notices
 from tests.clients.door import DEATH, PARKED, parks_of
 from tests.clients.served import serving
 
@@ -70,8 +71,8 @@ def command_of(program: Program) -> list[str]:
     """Skips the test if there is nothing to run it."""
     if program.program.endswith(".mjs"):
         node = shutil.which("node")
-        if node is None or not (NODE / "node_modules" / program.package).exists():
-            pytest.skip(f"{program.package} for Node isn't installed: make test-clients")
+        if "CLIENTS_PYTHON" not in os.environ or node is None or not (NODE / "node_modules" / program.package).exists():
+            pytest.skip(f"{program.package} for Node: make test-clients")
         return [node, str(NODE / program.program)]
     if not has(program.package):
         pytest.skip(f"{program.package} isn't installed: make test-clients")
@@ -87,12 +88,12 @@ class Told(NamedTuple):
 
 
 @cache
-def told_by(program: Program) -> Told:
-    return asyncio.run(_run(command_of(program), len(program.clients)))
+def told_by(program: Program, notices: Notices = "comments") -> Told:
+    return asyncio.run(_run(command_of(program), len(program.clients), notices))
 
 
-async def _run(command: list[str], clients: int) -> Told:
-    async with serving() as (door, _, url):
+async def _run(command: list[str], clients: int, notices: Notices) -> Told:
+    async with serving(notices=notices) as (door, _, url):
         process = await asyncio.create_subprocess_exec(*command, url, cwd=ROOT, stdout=subprocess.PIPE)
         stdout, _ = await process.communicate()
         assert process.returncode == 0
@@ -101,8 +102,8 @@ async def _run(command: list[str], clients: int) -> Told:
         return Told(json.loads(stdout), len(door.cancelled), len(door.open))
 
 
-def made_by(client: str, scenario: str) -> Any:
-    return told_by(CLIENTS[client]).clients[client][scenario]
+def made_by(client: str, scenario: str, notices: Notices = "comments") -> Any:
+    return told_by(CLIENTS[client], notices).clients[client][scenario]
 
 
 @every_client
@@ -111,10 +112,18 @@ def made_by(client: str, scenario: str) -> Any:
 @pytest.mark.parametrize("what", ["text", "call"])
 def test_an_answer_is_the_same_parked_or_not(client: str, what: str, how: str, when: str) -> None:
     made = made_by(client, f"{how} {what} {when}")
-    assert made.pop("parks", None) in (None, parks_of(what, when))
-    expected = TEXT if what == "text" else CALL
+    expected = (TEXT if what == "text" else CALL) | {"parks": parks_of(what, when)}
     assert made.keys() >= {"text", "calls"}
     assert made == {name: expected[name] for name in made}
+
+
+@pytest.mark.skipif("CLIENTS_PYTHON" not in os.environ, reason="takes as long again: make test-clients")
+@every_client
+@pytest.mark.parametrize("what", ["text", "call"])
+def test_notices_in_chunks_change_nothing(client: str, what: str) -> None:
+    for when in WHEN:
+        scenario = f"stream {what} {when}"
+        assert made_by(client, scenario, "chunks") == made_by(client, scenario)
 
 
 @every_client

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 WORDS = {": preempted": "p", ": resumed": "r", ": recomputed": "c"}
-DIFFERS = re.compile(r'"id":"[^"]*",|"created":\d+,|,"preempt":\{[^}]*\}')
+DIFFERS = re.compile(r'"id":"[^"]*",|"created":\d+,|,"timings":\{[^}]*\}|,"preempt":\{[^}]*\}')
 """Between two streams of one answer."""
 
 

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from parkway import verify
 from parkway.backends.cpu import build, library, recorder
 from parkway.config import EngineSettings
-from parkway.engine.engine import Engine
+from parkway.engine.choosing import Choosing
 from parkway.memory.copy_engine import CopyEngine
 from parkway.plan import parking, room, slot
 from parkway.plan.copies import Copy
+from parkway.plan.planner import Planner
 from parkway.plan.prefix import chain
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.request import Request
@@ -133,7 +134,7 @@ def edits_of_a_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
     own = CpuRunner.launch
 
     def launch(runner: CpuRunner, plan: StepPlan, edits: Mapping[int, Edits]) -> None:
-        own(runner, plan, dict(zip(edits, reversed(edits.values()), strict=True)))
+        own(runner, plan, dict(zip(edits, reversed(list(edits.values())), strict=True)))
 
     monkeypatch.setattr(CpuRunner, "launch", launch)
 
@@ -142,17 +143,17 @@ def histories_of_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They lack what was found in the cache, and have twice what was computed again."""
     histories: dict[int, tuple[Request, list[int]]] = {}
 
-    def edits(engine: Engine, plan: StepPlan) -> dict[int, Edits]:
+    def edits(choosing: Choosing, plan: StepPlan, planner: Planner) -> dict[int, Edits]:
         made = {}
         for chunk in plan.chunks:
             _, history = histories.setdefault(id(chunk.request), (chunk.request, []))
             history += chunk.tokens
-            found = Editor(chunk.request, engine.facts.vocab_size).edits(history, len(history), None)
+            found = Editor(chunk.request, choosing._vocab_size).edits(history, len(history), None)
             if chunk.samples and found:
                 made[chunk.slot] = found
         return made
 
-    monkeypatch.setattr(Engine, "_edits", edits)
+    monkeypatch.setattr(Choosing, "edits", edits)
 
 
 @pytest.mark.parametrize("plant", [edits_of_a_neighbour, histories_of_what_was_computed])

@@ -200,7 +200,7 @@ def _blocks(parts: Iterable[Part], *, thoughts: bool) -> list[dict[str, Any]]:
 def _empty(kind: str, name: str) -> dict[str, Any]:
     """A block as its stream begins it; `name` is that of a tool."""
     if kind == "text":
-        return {"type": kind, "text": "", "citations": None}
+        return {"type": kind, "text": "", "citations": []}  # null is what Vercel's AI SDK does not take
     if kind == "thinking":
         return {"type": kind, "thinking": "", "signature": ""}
     call_id = f"toolu_{uuid.uuid4().hex[:24]}"

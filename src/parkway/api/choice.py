@@ -59,8 +59,9 @@ class Delta(NamedTuple):
 class Choice:
     """One answer being received. `echo` puts the prompt's text and rows before it; `reading` takes it apart.
 
-    `hidden` are the tokens without text, all special ones unless told. `embedding`: what is asked for in place of text. `preempt` is counted by notices until the
-    engine tells it; it doesn't where a stop string ends the answer.
+    `hidden` are the tokens without text, all special ones unless told. `embedding`: what is asked for in
+    place of text. `preempt` is counted by notices until the engine tells it; it doesn't where a stop string ends the
+    answer.
     """
 
     def __init__(

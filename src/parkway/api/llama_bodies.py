@@ -123,8 +123,8 @@ class OtherFile(Body):
 
 
 class Infill(Completed):
-    """Editors always ask for the sampler `infill`, which joins tokens that begin alike, and for a limit of milliseconds,
-    which would make an answer depend on the traffic. Here both do nothing, or no editor could ask."""
+    """Editors always ask for the sampler `infill`, which joins tokens that begin alike, and for a limit of time, which
+    would make an answer depend on the traffic. Here both do nothing, or no editor could ask."""
 
     input_prefix: Text
     input_suffix: Text

@@ -88,8 +88,8 @@ class Parking:
         return [self._pool.find(slot.name(page)) if page < slot.sealed else None for page in range(len(slot.host))]
 
     def come_back(self, slot: Slot, in_flight: Set[int]) -> None:
-        """Begins to bring a chat back from the host, into pages that must be free. Those that no launched step uses, not
-        `in_flight`, come first: their copies need not wait for it."""
+        """Begins to bring a chat back from the host, into pages that must be free. Those that are not `in_flight`, used
+        by a launched step, come first: their copies need not wait for it."""
         found = self.found(slot)
         self._pool.share(page for page in found if page is not None)
         missing = tuple([page for page, number in enumerate(found) if number is None])

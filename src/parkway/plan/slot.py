@@ -40,12 +40,11 @@ class Slot:
     """A chat from its start to its end; `index` is its own for that long.
 
     `tokens` is prompt + answer as far as it is known. `length` counts those that steps in flight sample as well; it may
-    become `max_length`, of which `most_rows` are computed. The KV
-    of the first `computed` is in `pages`, or will be once the step that was planned last has run; while the chat is
-    parked, in the host's pages `host`, or nowhere. The first `replayed` were computed before they were dropped. The
-    first `scored` rows of the prompt owe nothing (any more), neither a log-probability nor a part of an embedding, nor do
-    those from `owing` on. The first `sealed` pages are named, the first
-    `saved` need not be saved ahead. `flying` counts its chunks in flight.
+    become `max_length`, of which `most_rows` are computed. The KV of the first `computed` is in `pages`, or will be
+    when the step planned last has run; while the chat is parked, in the host's pages `host`, or nowhere. The first
+    `replayed` were computed before they were dropped. The first `scored` rows of the prompt owe nothing (any more),
+    neither a log-probability nor a part of an embedding, nor do those from `owing` on. The first `sealed` pages are
+    named, the first `saved` need not be saved ahead. `flying` counts its chunks in flight.
 
     `since` is when it began to wait for room the last time, new or parked. `stay` counts how often it has come into the
     pool, the last time at `entered`, with `entered_at` tokens computed; `cached` is how many tokens of the prompt it

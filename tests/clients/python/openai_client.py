@@ -39,13 +39,14 @@ def _asked(say: str, tools: bool) -> dict[str, Any]:
 def _made(completion: Any) -> Made:
     choice = completion.choices[0]
     calls = [each.function for each in choice.message.tool_calls or []]
-    return {
+    made = {
         "text": choice.message.content,
         "calls": [{"name": call.name, "arguments": json.loads(call.arguments)} for call in calls],
         "thought": getattr(choice.message, "reasoning_content", None),
         "end": choice.finish_reason,
-        "parks": getattr(completion, "preempt", {}).get("parks"),
     }
+    told = getattr(completion, "preempt", None)  # the client keeps it of whole answers only
+    return made if told is None else made | {"parks": told["parks"]}
 
 
 class Responses:
