@@ -167,6 +167,7 @@ class Engine:
         self._landed = now
         for chunk, sampled in landed:
             self._land(chunk, sampled)
+        self._constraints.begin()
 
     def _land_all(self) -> None:
         """Chats that all wait for their last tokens share a step: those of two in flight could only take turns."""

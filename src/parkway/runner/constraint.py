@@ -14,7 +14,7 @@ from parkway.request import Request, Vocabulary
 from parkway.runner.compiled import compiled
 from parkway.runner.edits import Mask
 
-PATIENCE = 0.001
+PATIENCE = 0.002
 """Seconds that a step waits for masks that are usually there by then: a step that a chat sits out is a token less, and
 this much of a wait is a small part of one for each of the others."""
 NAP = 0.01
@@ -95,10 +95,13 @@ class Constraints:
         self._open: dict[int, Constraint] = {}
         self._due: set[Constraint] = set()
         """Those that are being worked on, though their request may have ended."""
+        self._accepted: list[tuple[Constraint, int]] = []
+        """Tokens that quick ones have been told and nobody works on yet."""
         self._landed: SimpleQueue[Constraint] = SimpleQueue()
         # Threads start when they are needed. A grammar may take long to compile, so no mask waits behind one.
         self._compiler = ThreadPoolExecutor(1, "parkway-grammar")
-        self._maskers = ThreadPoolExecutor(min(_MOST_THREADS, len(cores())), "parkway-mask")
+        self._threads = min(_MOST_THREADS, len(cores()))
+        self._maskers = ThreadPoolExecutor(self._threads, "parkway-mask")
 
     @property
     def due(self) -> bool:
@@ -122,7 +125,17 @@ class Constraints:
         if constraint is not None:
             constraint.mask = None
             self._due.add(constraint)
-            self._maskers.submit(self._accept, constraint, token_id)
+            if constraint.quick:
+                self._accepted.append((constraint, token_id))
+            else:
+                self._maskers.submit(self._accept, [(constraint, token_id)])
+
+    def begin(self) -> None:
+        """Begins with the masks behind the tokens of a step: quick ones in one piece for each thread, since to wake one
+        takes as long."""
+        for first in range(min(self._threads, len(self._accepted))):
+            self._maskers.submit(self._accept, self._accepted[first :: self._threads])
+        self._accepted = []
 
     def allows(self, request_id: int, token_id: int | None) -> bool:
         """Whether a token that was sampled behind the last mask may be told; a request without a grammar allows all."""
@@ -143,6 +156,7 @@ class Constraints:
 
     def landed(self) -> list[Constraint]:
         """Those that have landed since this was last asked; waits for those that will soon."""
+        self.begin()
         landed, until = [], monotonic() + PATIENCE
         while self._due:
             patience = until - monotonic() if any(constraint.quick for constraint in self._due) else 0
@@ -174,12 +188,13 @@ class Constraints:
             constraint.error = f"the grammar can't be compiled: {error}"
         self._landed.put(constraint)
 
-    def _accept(self, constraint: Constraint, token_id: int) -> None:
-        try:
-            constraint.accept(token_id)
-        except BaseException as error:
-            constraint.mask, constraint.error = None, f"the grammar gave up: {error}"
-        self._landed.put(constraint)
+    def _accept(self, accepted: list[tuple[Constraint, int]]) -> None:
+        for constraint, token_id in accepted:
+            try:
+                constraint.accept(token_id)
+            except BaseException as error:
+                constraint.mask, constraint.error = None, f"the grammar gave up: {error}"
+            self._landed.put(constraint)
 
 
 class _Pieces(TokenizerWrapper):
