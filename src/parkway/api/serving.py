@@ -48,6 +48,8 @@ class Serving:
         self._admission = Admission(door.facts.slots, settings.max_queue)
         self._answers: dict[Answer, str] = {}
         """Those that are open, with their clients."""
+        # Now, because steps stop for some tenths of a second meanwhile; later somebody's answer would.
+        door.teach(lambda: vocabulary_of(self.text.tokenizer))
 
     def check_model(self, name: str | None) -> None:
         """Raises BadRequest, a 404, for a model that is not this one. A request need not name any."""
@@ -109,8 +111,6 @@ class Serving:
         client = self._admit(len(prompts) * choices)
         seed = secrets.randbits(_SEED_BITS) if how.sampling.seed is None else how.sampling.seed
         sampling, stop_ids = how.ends(self.text.tokenizer.stop_ids)
-        if sampling.grammar is not None:
-            self.door.teach(lambda: vocabulary_of(self.text.tokenizer))
         made = [
             Choice(
                 index * choices + choice,
