@@ -115,14 +115,20 @@ async def test_parked_chats_and_copies_in_flight_are_waited_for_or_ended_with_it
             assert again["content"] == alone["content"]
 
 
+async def woken(process: Any, http: httpx.AsyncClient) -> tuple[asyncio.Task[httpx.Response], list[psutil.Process]]:
+    """A request that came while the engine slept, and the engine that it wakes."""
+    while engines(process):
+        await asyncio.sleep(0.01)
+    asking = asyncio.create_task(http.post("/completion", json=GREEDY))
+    while not (waking := engines(process)):
+        await asyncio.sleep(0.001)
+    return asking, waking
+
+
 async def test_a_server_killed_while_its_engine_wakes_leaves_nothing(smollm2: Path) -> None:
     with served(smollm2, "--sleep-idle-seconds", "0") as (process, url):
         async with httpx.AsyncClient(base_url=url, timeout=60) as http:
-            while engines(process):
-                await asyncio.sleep(0.01)
-            asking = asyncio.create_task(http.post("/completion", json=GREEDY))
-            while not (waking := engines(process)):
-                await asyncio.sleep(0.001)
+            asking, waking = await woken(process, http)
             process.kill()
             with pytest.raises(httpx.TransportError):
                 await asking
@@ -132,11 +138,7 @@ async def test_a_server_killed_while_its_engine_wakes_leaves_nothing(smollm2: Pa
 async def test_an_engine_killed_while_it_wakes_ends_the_server(smollm2: Path) -> None:
     with served(smollm2, "--sleep-idle-seconds", "0") as (process, url):
         async with httpx.AsyncClient(base_url=url, timeout=60) as http:
-            while engines(process):
-                await asyncio.sleep(0.01)
-            asking = asyncio.create_task(http.post("/completion", json=GREEDY))
-            while not (waking := engines(process)):
-                await asyncio.sleep(0.001)
+            asking, waking = await woken(process, http)
             waking[0].kill()
             answer = await asking
         assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")

@@ -29,30 +29,12 @@ from parkway.runner.load import Model, load_model
 from parkway.text import ModelText
 from parkway.text.grammar import grammar_of, vocabulary_of
 from tests.checkpoints import tiny_llama
-from tests.engine.toy import FACTORY, STOP_ID, VOCAB_SIZE, ToyRunner, joined, make_request, make_toy
+from tests.engine.toy import FACTORY, PARKS, STOP_ID, VOCAB_SIZE, ToyRunner, joined, make_request, make_toy, outputs_of
 
 VOCABULARY = Vocabulary([bytes([32 + i]) for i in range(VOCAB_SIZE)], frozenset({STOP_ID}))
 """Of the toy model: printable ASCII as far as w."""
 WORDS = grammar_of("regex", "([a-e]{2,4},){3,9}", "grammar")
 LETTERS = grammar_of("gbnf", 'root ::= "(" ([a-w] | root)+ ")"', "grammar")
-PARKS: dict[str, dict[str, Any]] = {
-    "not parked": {},
-    "copied": {"host_pages": 64, "knobs": Knobs(park_every=5, forget=True)},
-    "computed again": {"host_pages": 0, "knobs": Knobs(park_every=5, forget=True)},
-}
-
-
-def outputs_of(engine: Engine, requests: list[Request]) -> dict[int, list[Output]]:
-    """What comes of some requests, notices aside."""
-    outputs: dict[int, list[Output]] = defaultdict(list)
-    for request in requests:
-        engine.arrive(request)
-    while not engine.idle:
-        report = engine.step()
-        for output in report.outputs if report else ():
-            if not output.notice:
-                outputs[output.request_id].append(output)
-    return outputs
 
 
 def toy(*, ahead: int = 0, **limits: Any) -> Engine:

@@ -1,7 +1,6 @@
 """Edits through the engine: a chat's tokens depend on its own history, whoever is beside it, wherever it has been."""
 
 import math
-from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,12 @@ from msgspec import structs
 
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
-from parkway.engine.engine import NO_TOKEN, Engine
+from parkway.engine.engine import NO_TOKEN
 from parkway.plan.limits import Knobs
-from parkway.request import Output, Request, SamplingParams
+from parkway.request import Request, SamplingParams
 from parkway.runner.load import Model, load_model
 from tests.checkpoints import tiny_llama
-from tests.engine.toy import STOP_ID, VOCAB_SIZE, ToyRunner, expected, joined, make_request, make_toy
+from tests.engine.toy import PARKS, STOP_ID, VOCAB_SIZE, ToyRunner, expected, joined, make_request, make_toy, outputs_of
 
 HOWS: tuple[dict[str, Any], ...] = (
     {"repeat_penalty": 1.3, "repeat_last_n": 20},
@@ -25,24 +24,6 @@ HOWS: tuple[dict[str, Any], ...] = (
     {"min_tokens": 30},
     {},
 )
-PARKS: dict[str, dict[str, Any]] = {
-    "not parked": {},
-    "copied": {"host_pages": 64, "knobs": Knobs(park_every=5, forget=True)},
-    "computed again": {"host_pages": 0, "knobs": Knobs(park_every=5, forget=True)},
-}
-
-
-def outputs_of(engine: Engine, requests: list[Request]) -> dict[int, list[Output]]:
-    """What comes of some requests, notices aside."""
-    outputs: dict[int, list[Output]] = defaultdict(list)
-    for request in requests:
-        engine.arrive(request)
-    while not engine.idle:
-        report = engine.step()
-        for output in report.outputs if report else ():
-            if not output.notice:
-                outputs[output.request_id].append(output)
-    return outputs
 
 
 def crowd() -> list[Request]:

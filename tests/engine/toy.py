@@ -5,7 +5,7 @@ Lost KV shows, and so does a history that is not the chat's own.
 
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
 from parkway.errors import BadFile
 from parkway.plan.copies import Copy
-from parkway.plan.limits import Limits
+from parkway.plan.limits import Knobs, Limits
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 from parkway.request import Facts, Output, Request, SamplingParams, TokenLogprob
 from parkway.runner import NOTHING_ALLOWED, Sampled
@@ -31,6 +31,14 @@ FACTORY = "tests.engine.toy:build_toy"
 Rows = dict[tuple[int, int], tuple[int, int]]
 """The id and position last written to (page, offset)."""
 Answer = tuple[list[int], list[TokenLogprob], list[TokenLogprob], str | None]
+
+
+PARKS: dict[str, dict[str, Any]] = {
+    "not parked": {},
+    "copied": {"host_pages": 64, "knobs": Knobs(park_every=5, forget=True)},
+    "computed again": {"host_pages": 0, "knobs": Knobs(park_every=5, forget=True)},
+}
+"""Limits of a toy engine, by what becomes of its chats every few tokens."""
 
 
 class ToyRunner:
@@ -234,6 +242,19 @@ def make_request(request_id: int, length: int = 10, **sampling: Any) -> Request:
     prompt = [(request_id * 7 + i * 13) % VOCAB_SIZE for i in range(length)]
     params = SamplingParams(**sampling)
     return Request(id=request_id, prompt=prompt, sampling=params, seed=request_id, stop_ids=frozenset({STOP_ID}))
+
+
+def outputs_of(engine: Engine, requests: list[Request]) -> dict[int, list[Output]]:
+    """What comes of some requests, notices aside."""
+    outputs: dict[int, list[Output]] = defaultdict(list)
+    for request in requests:
+        engine.arrive(request)
+    while not engine.idle:
+        report = engine.step()
+        for output in report.outputs if report else ():
+            if not output.notice:
+                outputs[output.request_id].append(output)
+    return outputs
 
 
 def make_toy(given_runner: ToyRunner | None = None, /, **limits: Any) -> Engine:

@@ -91,6 +91,14 @@ def test_memory_is_made_ahead_in_order_and_all_but_that_is_given_back() -> None:
     assert pool.held_bytes == 0
 
 
+def test_memory_that_is_made_ready_is_there_at_once() -> None:
+    pool = HostPool(1000 * 2**20, 9 * 2**20, HeldSlab)
+    pool.make_ready(100 * 2**20)
+    assert pool.held_bytes == 2 * 64 * 2**20
+    assert pool.has(range(14))
+    assert not pool.has([14])
+
+
 def test_only_what_is_made_ahead_takes_its_time() -> None:
     def beside(size_bytes: int) -> HeldSlab:
         made.append(size_bytes)
