@@ -73,7 +73,7 @@ class NoCopies:
     def landed(self) -> list[Copy]:
         return []
 
-    wait = reserve = release = advance
+    wait = make_ready = reserve = release = advance
     drain = landed
 
 

@@ -158,6 +158,9 @@ class ToyCopies:
         self.runner.run()
         return self._perform(self._open.copy())
 
+    def make_ready(self) -> None:
+        pass
+
     def reserve(self) -> None:
         pass
 

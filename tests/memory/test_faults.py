@@ -36,6 +36,9 @@ class Done:
         assert self._landed
         self.waits += 1
 
+    def make_ready(self) -> None:
+        pass
+
     def reserve(self) -> None:
         pass
 

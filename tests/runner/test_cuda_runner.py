@@ -217,3 +217,9 @@ def test_the_other_families_agree_with_the_cpu(family: Shape, tmp_path: Path, mo
     (gpu,) = answers(load_on_gpu(folder, SETTINGS, Device.found()), [request])[0]
     (cpu,) = answers(load_on_cpu(folder, settings), [request], settings)[0]
     assert gpu.logprobs[0].logprob == pytest.approx(cpu.logprobs[0].logprob, abs=0.1)
+
+
+def test_an_engine_begins_with_memory_for_parks(model: CudaModel) -> None:
+    """Others, as verify's, get it when they need it: pinning takes a second."""
+    assert make_engine(model, SETTINGS).snapshot.host_bytes > 0
+    assert model.runner(SETTINGS).copies(2**24, beside=True).held_bytes == 0

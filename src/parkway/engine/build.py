@@ -37,6 +37,7 @@ def make_engine(
     """An engine with a pool of its own on a loaded model. The last three are those of Limits. Raises NoRoom."""
     runner = model.runner(settings)
     copies = faulty(runner.copies(host_bytes(settings, runner), beside=settings.preempt_async == "on"), os.environ)
+    copies.make_ready()
     limits = Limits(
         slots=settings.parallel,
         pages=runner.pages,

@@ -32,6 +32,9 @@ class Copies(Protocol):
     def wait(self) -> None:
         """Begins everything that is open and sleeps until one copy has landed, but never long. One must be open."""
 
+    def make_ready(self) -> None:
+        """Has memory for some parks before anything runs that could wait for it."""
+
     def reserve(self) -> None:
         """Parks are near: begins to get the host's memory for some, beside everything else, where that takes long."""
 
@@ -65,6 +68,9 @@ class CopiesAround:
 
     def wait(self) -> None:
         self._copies.wait()
+
+    def make_ready(self) -> None:
+        self._copies.make_ready()
 
     def reserve(self) -> None:
         self._copies.reserve()

@@ -51,6 +51,9 @@ class HostCopies:
         if not self._landed:
             self._engine.wait()
 
+    def make_ready(self) -> None:
+        self._host.make_ready(self._spare_bytes)
+
     def reserve(self) -> None:
         self._host.reserve(self._spare_bytes)
 

@@ -127,7 +127,6 @@ class CudaRunner:
         host = cuda_copies.host_pool(self._store, most_bytes)
         self._copy_engine = cuda_copies.copy_engine(self._store, host, self._device)
         self._copy_engine.after(self._device.record(self._steps.stream))
-        host.make_ready(cuda_copies.SPARE_BYTES)
         return HostCopies(self._copy_engine, host, beside=beside, spare_bytes=cuda_copies.SPARE_BYTES)
 
     def _change_tables(self, plan: StepPlan, buffers: "_Buffers") -> int:
