@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from parkway.config import EngineSettings, ModelSettings, RequestDefaults, ServerSettings
 from parkway.flags import without_variables
 from parkway.weights import default_model
+from tests import gemma
 
 HERE = Path(__file__).parent
 
@@ -55,6 +56,12 @@ def device() -> torch.device:
 def smollm2() -> Path:
     """The default model's file, fetched into the user's cache folder if it isn't there yet."""
     return default_model.fetch()
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """Gemma 3 270M, Q4_K_M, fetched likewise; the test is skipped where it can't be."""
+    return gemma.fetch()
 
 
 @pytest.fixture

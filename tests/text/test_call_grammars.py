@@ -158,3 +158,72 @@ def test_parameters_in_tags_know_the_definitions_of_the_schema(words: LLTokenize
 
 def test_a_tool_without_a_schema_takes_any_object() -> None:
     assert dialect_named("hermes").calls((Tool("f", "", {}),), parallel=False, thinking=False, special={})
+
+
+HELD = [name for name in NAMES if dialect_named(name).held(TOOLS, parallel=True, thinking=False, special={})]
+GOOD, BAD = '{"city": "Ulm", "days": 3}', '{"city": "Ulm", "days": "3"}'
+
+
+def may_be(name: str, text: str, *, parallel: bool = True, special: bool = False, thinking: bool = False) -> bool:
+    """Whether a dialect's answer that may call tools can be this text."""
+    dialect = dialect_named(name)
+    marks = list(dialect.shown) if special else []
+    ids = {each: 256 + i for i, each in enumerate(marks)}
+    grammar = dialect.held(TOOLS, parallel=parallel, thinking=thinking, special=ids)
+    assert grammar is not None
+    matcher = LLMatcher(bytes_and(marks), grammar, log_level=0)
+    pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text) if marks else [text]
+    tokens = [token for piece in pieces for token in ([ids[piece]] if piece in ids else piece.encode())]
+    return all(matcher.consume_token(token) for token in tokens) and matcher.is_accepting()
+
+
+def call(name: str, arguments: str, tool: str = "get_weather") -> str:
+    dialect = dialect_named(name)
+    if name != "qwen3-coder":
+        return dialect.written_call(tool, arguments)
+    pairs = [(key, value if key == "city" else json.dumps(value)) for key, value in json.loads(arguments).items()]
+    return dialect.written_call(tool, "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in pairs))
+
+
+def test_dialects_in_which_a_marker_tells_a_call_from_text() -> None:
+    assert {*NAMES} - {*HELD} == {"llama3", "gemma", "generic", "gpt-oss"}
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", HELD)
+def test_an_answer_that_may_call_is_held_from_the_marker_on(name: str, special: bool) -> None:
+    good, bad = call(name, GOOD), call(name, BAD)
+    texts = [
+        "",
+        "Hi.",
+        "a < b",
+        '{"a": 1}',
+        good,
+        f"Let me see.\n{good}",
+        f"{good}\nThat is all.",
+        f"{good} and {good}",
+    ]
+    assert [may_be(name, text, special=special) for text in texts] == [True] * len(texts)
+    faults = [bad, f"Hi {bad}", good[: len(good) // 2], call(name, GOOD, "no_tool")]
+    assert [may_be(name, text, special=special) for text in faults] == [False] * len(faults)
+    assert may_be(name, f"{good} bye", special=special, parallel=False)
+    assert not may_be(name, f"{good} and {good}", special=special, parallel=False)
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", HELD)
+def test_a_thought_may_hold_what_is_no_call(name: str, special: bool) -> None:
+    opening, closing = dialect_named(name).thought_marks[:2]
+    marker = call(name, GOOD)[: call(name, GOOD).index("get_weather") - 1]
+    thought = f"{opening}I could write {'' if special else marker}…{closing}\n"
+    assert may_be(name, thought + "Hi", special=special)
+    assert may_be(name, thought + call(name, GOOD), special=special)
+    assert not may_be(name, thought + call(name, BAD), special=special)
+    within = thought.removeprefix(opening)
+    assert may_be(name, within + call(name, GOOD), special=special, thinking=True)
+    assert not may_be(name, within + call(name, BAD), special=special, thinking=True)
+
+
+def test_a_call_that_is_read_but_not_held_cannot_be() -> None:
+    assert not may_be("qwen3-coder", "<function=get_weather>")
+    assert may_be("qwen3-coder", "<function")

@@ -1,6 +1,7 @@
 """The tokenizer of a Hugging Face folder: the ids of the same vocabulary in a GGUF file, special tokens, BOS, ends."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from parkway.errors import BadFile, BadRequest, Unsupported
-from parkway.text import ModelText, Tokenizer
+from parkway.text import ModelText, TextStream, Tokenizer
 from tests.checkpoints import LLAMA, MERGES, TEMPLATE, TOKENS, tiny_folder, tiny_gguf
 
 PLAIN = {token: i for i, token in enumerate(TOKENS) if not token.startswith("<|")}
@@ -194,10 +195,54 @@ def test_sentence_pieces_and_bytes() -> None:
     assert tokenizer.stop_ids == {2}
 
 
+def gemma_like() -> Library:
+    """As Gemma has it: no space in front, runs of spaces as tokens of their own."""
+    library = sentence_pieces()
+    library.normalizer = normalizers.Replace(" ", "▁")
+    library.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    library.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    library.add_tokens([AddedToken("▁▁", normalized=True), AddedToken("<td>", normalized=False)])
+    library.add_special_tokens([AddedToken("<end_of_turn>", special=True, normalized=False)])
+    return library
+
+
+def mistral_like() -> Library:
+    """As Mistral has it since its third version: a space in front of the text, but not behind special tokens."""
+    library = sentence_pieces()
+    library.normalizer = None
+    library.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", split=False)
+    library.add_special_tokens([AddedToken("[INST]", special=True, normalized=False)])
+    return library
+
+
+@pytest.mark.parametrize(
+    ("make", "prefix"),
+    [(sentence_pieces, " "), (gemma_like, ""), (mistral_like, " ")],
+    ids=["llama 2", "gemma", "mistral"],
+)
+@given(text=st.text(st.sampled_from("hi é漢\n<td>")) | st.text(st.characters(codec="utf-8", exclude_characters="▁")))
+def test_sentence_pieces_stream_as_the_library_decodes(make: Callable[[], Library], prefix: str, text: str) -> None:
+    library = make()
+    tokenizer = made(library)
+    ids = tokenizer.encode_plain(text)
+    stream = TextStream(tokenizer, hidden=frozenset())
+    streamed = "".join([*map(stream.push, ids), stream.finish()])
+    assert streamed == tokenizer.decode(ids)
+    assert streamed in (text, prefix + text)
+    assert streamed.removeprefix(prefix) == library.decode(ids, skip_special_tokens=False)
+
+
+def test_gemmas_own_tokens_are_text_and_its_end_of_turn_is_the_end() -> None:
+    tokenizer = made(gemma_like())
+    ids = tokenizer.encode_plain("hi  <td>")
+    assert [tokenizer.piece_bytes(i) for i in ids] == [b"hi", b"  ", b"<td>"]
+    assert [tokenizer.decode([i]) for i in tokenizer.stop_ids] == ["<end_of_turn>"]
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "wanted"),
     [
-        ({"tokenizer.huggingface.json": None}, BadFile, "there is no tokenizer.json"),
+        ({"tokenizer.huggingface.json": None}, BadFile, "there is no tokenizer.json (tokenizer.model alone is"),
         ({"tokenizer.huggingface.json": "{"}, BadFile, "tokenizer.json can't be read: "),
         (
             {"tokenizer.huggingface.json": Library(models.BPE()).to_str()},

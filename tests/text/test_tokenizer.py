@@ -1,6 +1,7 @@
 """The tokenizer against llama.cpp's ids, its round trips, and what it says to files that it can't read."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,19 @@ def test_of_two_special_tokens_at_one_place_the_longer_is_taken(toy: dict[str, A
     assert GgufTokenizer.from_metadata(toy).encode("<s>><s><s.") == [266, BOS, 265, ord(".")]
 
 
+@given(
+    marks=st.sets(st.text("<ab|", min_size=2, max_size=4), min_size=1),
+    parts=st.lists(st.text("<ab|", max_size=4)),
+)
+def test_marks_are_cut_out_from_the_left_the_longest_first(marks: set[str], parts: list[str]) -> None:
+    tokens = [*"<ab|", *sorted(marks)]
+    said = {"model": "gpt2", "pre": "gpt-2", "merges": [], "tokens": tokens, "token_type": [1] * 4 + [4] * len(marks)}
+    tokenizer = GgufTokenizer.from_metadata({f"tokenizer.ggml.{key}": value for key, value in said.items()})
+    longest_first = "|".join(map(re.escape, sorted(tokens, key=len, reverse=True)))
+    cut = re.findall(longest_first, "".join(parts))
+    assert tokenizer.encode("".join(parts)) == [tokens.index(each) for each in cut]
+
+
 def test_whole_words_skip_the_merges_but_never_become_control_tokens(toy: dict[str, Any]) -> None:
     assert GgufTokenizer.from_metadata(toy).encode_plain("abc") == [*b"abc"]
     whole = GgufTokenizer.from_metadata(toy | {"tokenizer.ggml.pre": "llama-bpe"})
@@ -122,10 +136,33 @@ def test_answers_end_at_tokens_known_by_name_or_by_key(toy: dict[str, Any]) -> N
     assert tokenizer.encode("later") == [267]
 
 
-def test_in_the_harmony_format_end_is_not_the_end(toy: dict[str, Any]) -> None:
-    toy["tokenizer.ggml.tokens"] += ["<|end|>", "<|return|>", "<|call|>"]
-    toy["tokenizer.ggml.token_type"] += [3, 3, 3]
-    assert GgufTokenizer.from_metadata(toy).stop_ids == {END, 266, 267}
+@pytest.mark.parametrize(
+    ("control", "own", "eos", "ends"),
+    [
+        (["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>", "<|start_header_id|>"], [], 0, [0, 1, 2]),
+        (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], [], 2, [0, 2]),
+        (["<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"], ["<s>", "</s>"], 0, [0, 3]),
+        (["<eos>", "<bos>"], ["<end_of_turn>"], 0, [0, 2]),
+        (["<|endoftext|>", "<|assistant|>", "<|end|>"], [], 0, [0, 2]),
+        (["<|start|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"], [], 3, [3, 4]),
+        (["<unk>", "<s>", "</s>", "[INST]", "[/INST]"], [], 2, [2]),
+        (["<\uff5cend\u2581of\u2581sentence\uff5c>", "<\uff5cUser\uff5c>"], [], 0, [0]),
+    ],
+    ids=["llama 3", "qwen", "gemma", "gemma, its end a user's own", "phi 3", "gpt-oss", "mistral", "deepseek"],
+)
+def test_an_answer_ends_where_the_familys_template_ends_a_turn(
+    toy: dict[str, Any], control: list[str], own: list[str], eos: int, ends: list[int]
+) -> None:
+    said = {
+        "tokenizer.ggml.tokens": [*toy["tokenizer.ggml.tokens"][:259], *control, *own],
+        "tokenizer.ggml.token_type": [1] * 259 + [3] * len(control) + [4] * len(own),
+        "tokenizer.ggml.bos_token_id": 259,
+        "tokenizer.ggml.eos_token_id": 259 + eos,
+    }
+    tokenizer = GgufTokenizer.from_metadata(toy | said)
+    assert tokenizer.stop_ids == {259 + end for end in ends}
+    assert tokenizer.stop_ids <= tokenizer.special_ids
+    assert tokenizer.stop_ids.isdisjoint(tokenizer.encode_plain("".join([*control, *own])))
 
 
 @pytest.mark.parametrize("token_id", [-1, 265, 10**12])
@@ -142,7 +179,12 @@ def test_half_a_surrogate_pair_is_the_clients_fault(toy: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     ("key", "value", "says"),
-    [("model", "llama", "'llama'"), ("pre", "some-new-one", "'some-new-one'")],
+    [
+        ("model", "bert", "'bert'"),
+        ("model", "t5", "'t5'"),
+        ("model", "rwkv", "'rwkv'"),
+        ("pre", "some-new-one", "'some-new-one'"),
+    ],
 )
 def test_what_is_not_supported_is_named(toy: dict[str, Any], key: str, value: str, says: str) -> None:
     with pytest.raises(Unsupported, match=f"a.gguf.*{says}.*tokenizer.ggml.{key}"):

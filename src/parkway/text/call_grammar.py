@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from parkway.errors import BadRequest
@@ -45,9 +45,15 @@ Written = Callable[[Tool, int], tuple[str, str]]
 
 
 def calls_rules(
-    around: Around, tools: Sequence[Tool], written: Written, *, parallel: bool, special: Mapping[str, int]
+    around: Around,
+    tools: Sequence[Tool],
+    written: Written,
+    *,
+    parallel: bool,
+    special: Mapping[str, int],
+    rule: str = "calls",
 ) -> str:
-    """Lark of the rule `calls`."""
+    """Lark of a rule for calls."""
     rules = []
     for index, tool in enumerate(tools):
         arguments, further = written(tool, index)
@@ -55,8 +61,42 @@ def calls_rules(
         before, after = (sequence(text, special) for text in (before, around.after))
         rules.append(f"call_{index}: {before} {arguments} {after}\n{further}")
     more = f"({sequence(around.between, special)} call)*" if parallel else ""
-    calls = f"calls: {sequence(around.begin, special)} call {more} {sequence(around.end, special)}"
+    calls = f"{rule}: {sequence(around.begin, special)} call {more} {sequence(around.end, special)}"
     return "\n".join([calls, "call: " + " | ".join(f"call_{i}" for i in range(len(tools))), *rules])
+
+
+def held_rules(
+    around: Around,
+    tools: Sequence[Tool],
+    written: Written,
+    *,
+    marker: str,
+    unsaid: Sequence[str],
+    parallel: bool,
+    special: Mapping[str, int],
+) -> str:
+    """Lark of the rule `calls`: any text without what is `unsaid`, in which each `marker` begins calls."""
+    if around.begin:
+        rest = replace(around, begin=around.begin.removeprefix(marker))
+    else:  # each call has a marker of its own
+        rest = replace(around, before=around.before.removeprefix(marker))
+    body = calls_rules(rest, tools, written, parallel=parallel and bool(around.begin), special=special, rule="marked")
+    lazy = "" if marker in special else "[lazy]"
+    return "\n".join(
+        (
+            f"calls: (lead marked){'*' if parallel else '?'} TAIL",
+            f"lead{lazy}: SAID {sequence(marker, special)}",
+            f"SAID: {_text_without(unsaid, special)}",
+            f"TAIL: {_text_without((*unsaid, marker), special)}",
+            body,
+        )
+    )
+
+
+def _text_without(texts: Sequence[str], special: Mapping[str, int]) -> str:
+    """Lark of a text in which none of these is; special tokens are in no text anyway."""
+    plain = "|".join(re.escape(text).replace("/", "\\/") for text in texts if text not in special)
+    return f"/(?s:.*)/ & ~/(?s:.*)({plain})(?s:.*)/" if plain else "/(?s:.*)/"
 
 
 def answer_grammar(

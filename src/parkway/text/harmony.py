@@ -40,6 +40,11 @@ class HarmonyDialect:
         rules = calls_rules(_AROUND, tools, json_arguments, parallel=False, special=special)
         return answer_grammar(rules, _thought(special), thinking=thinking, special=special)
 
+    def held(
+        self, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]
+    ) -> str | None:
+        return None  # a header says whom a message is for in any order
+
     def content(
         self, grammar: str, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]
     ) -> str:

@@ -1,7 +1,6 @@
 """A tokenizer out of a Hugging Face folder: its tokenizer.json as the `tokenizers` library runs it."""
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import tokenizers
 
 from parkway.errors import BadFile, Unsupported
+from parkway.text.sentence_piece import byte_of, spaced
 from parkway.text.tokenizer import Tokenizer, bytes_of, encoded, stop_ids
 
 _MOST_TOKENS = 1 << 24
-_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -24,7 +23,7 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: Mapping[str, Any] = metadata["tokenizer.huggingface.config"]
         added = {token.content: i for i, token in self._model.get_added_tokens_decoder().items()}
         special = {i for i, token in self._model.get_added_tokens_decoder().items() if token.special}
-        self._pieces = _pieces(self._model, _is_byte_level(self._source, path), _vocabulary(metadata, path))
+        self._pieces = _pieces(self._model, _decoders(self._model, path), _vocabulary(metadata, path))
         self.bos_token, self.eos_token = (_named(settings, name, path) for name in ("bos_token", "eos_token"))
         eos_id = self._model.token_to_id(self.eos_token)
         named = [_checked(i, len(self._pieces), path) for i in metadata["tokenizer.huggingface.eos_token_id"]]
@@ -37,7 +36,11 @@ class HuggingFaceTokenizer(Tokenizer):
     def from_metadata(cls, metadata: Mapping[str, Any], path: object) -> "HuggingFaceTokenizer":
         """Raises Unsupported for a tokenizer of another kind, or BadFile naming what is wrong; both name `path`."""
         if metadata["tokenizer.huggingface.json"] is None:
-            raise BadFile(path, "there is no tokenizer.json")
+            raise BadFile(
+                path,
+                "there is no tokenizer.json (tokenizer.model alone is not read; AutoTokenizer of transformers, "
+                "which loads it, writes one with save_pretrained)",
+            )
         return cls(metadata, path)
 
     def encode(self, text: str) -> list[int]:
@@ -71,30 +74,26 @@ def _loaded(source: str, path: object) -> tokenizers.Tokenizer:
     return model
 
 
-def _is_byte_level(source: str, path: object) -> bool:
-    """Whether tokens are written in GPT-2's alphabet of bytes; otherwise ▁ is a space and <0x0A> a byte."""
-    decoder = json.loads(source).get("decoder") or {}
+def _decoders(model: tokenizers.Tokenizer, path: object) -> set[str]:
+    """How tokens become text: from GPT-2's alphabet of bytes, or with ▁ for a space and perhaps <0x0A> for a byte."""
+    decoder = json.loads(model.decoder.__getstate__()) if model.decoder else {}
     kinds = {each["type"] for each in (decoder, *decoder.get("decoders", ())) if "type" in each}
     if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
         raise Unsupported(f"{path}: a tokenizer.json with the decoder {decoder.get('type')!r} is not supported")
-    return "ByteLevel" in kinds
+    return kinds
 
 
-def _pieces(model: tokenizers.Tokenizer, byte_level: bool, vocabulary: int) -> list[bytes]:
+def _pieces(model: tokenizers.Tokenizer, decoders: set[str], vocabulary: int) -> list[bytes]:
     """What each id stands for."""
     ids, added = model.get_vocab(), model.get_added_tokens_decoder()
     pieces = [b""] * max(vocabulary, max(ids.values(), default=-1) + 1)
     for token, i in ids.items():
-        if i in added:
-            pieces[i] = added[i].content.encode(errors="replace")
+        if "ByteLevel" in decoders:
+            pieces[i] = added[i].content.encode(errors="replace") if i in added else bytes_of(token)
         else:
-            pieces[i] = bytes_of(token) if byte_level else _sentence_piece(token)
+            byte = byte_of(token) if "ByteFallback" in decoders else None
+            pieces[i] = spaced(token) if byte is None else byte
     return pieces
-
-
-def _sentence_piece(token: str) -> bytes:
-    found = _BYTE.fullmatch(token)
-    return bytes([int(found[1], 16)]) if found else token.replace("\u2581", " ").encode(errors="replace")
 
 
 def _vocabulary(metadata: Mapping[str, Any], path: object) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from parkway.errors import BadRequest
 from parkway.text.answer_parser import AnswerParser
-from parkway.text.call_grammar import Around, Thought, Written, answer_grammar, calls_rules, json_arguments
+from parkway.text.call_grammar import Around, Thought, Written, answer_grammar, calls_rules, held_rules, json_arguments
 from parkway.text.parts import Parser, Tool, Tools
 from parkway.text.prose import Markers, attempt, prose
 from parkway.text.reader import Ended, Reader, Steps
@@ -45,6 +45,19 @@ class MarkedDialect:
 
     def calls(self, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]) -> str:
         rules = calls_rules(self.around, tools, self.written, parallel=parallel, special=special)
+        return answer_grammar(rules, self._thought, thinking=thinking, special=special)
+
+    def held(
+        self, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]
+    ) -> str | None:
+        if "" in self.read:
+            return None
+        begin = self.around.begin or self.around.before
+        marker = next(each for each in self.read if begin.startswith(each))
+        unsaid = [each for each in (*self.read, self.thoughts[0][0]) if each != marker]
+        rules = held_rules(
+            self.around, tools, self.written, marker=marker, unsaid=unsaid, parallel=parallel, special=special
+        )
         return answer_grammar(rules, self._thought, thinking=thinking, special=special)
 
     def content(

@@ -29,11 +29,13 @@ class Parser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call. `parameters`: the JSON Schema of its arguments."""
+    """A function that the model may call. `parameters`: the JSON Schema of its arguments, which all calls keep to if
+    `strict`, also those that are the model's choice."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    strict: bool = False
 
 
 Tools = Mapping[str, Tool]
@@ -68,6 +70,12 @@ class Dialect(Protocol):
         """A grammar (llguidance's, serialised) of an answer that calls one of these tools, or several if `parallel`,
         and, where it thinks, a thought before. `special`: those of `shown` that are special tokens of the vocabulary
         that the grammar will be used with, and their ids. Raises BadRequest for a schema that can't be honoured."""
+
+    def held(
+        self, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]
+    ) -> str | None:
+        """A grammar of an answer that may say anything, but whose calls keep to the tools' schemas from their marker
+        on; None where no marker tells them from text. The rest as of `calls`."""
 
     def content(
         self, grammar: str, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]

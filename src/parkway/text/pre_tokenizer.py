@@ -1,7 +1,8 @@
 """How a text is cut into words before the merges of BPE: the splits behind each name that a GGUF file may give.
 
-Knows no vocabulary. A file tokenizes here as in llama.cpp, except that the tekken and gpt-4o families keep the splits
-of the models' own tokenizer.json, which differ for combining marks.
+Knows no vocabulary. A file tokenizes here as in llama.cpp, except where llama.cpp departs from the models' own
+tokenizer.json, which is kept to: the tekken and gpt-4o families for combining marks and for capitals beyond ASCII,
+DeepSeek's for white space beyond ASCII.
 """
 
 from dataclasses import dataclass, replace
@@ -22,6 +23,11 @@ _CASED = (
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_CONTRACTIONS}|{_LETTERS}|\p{{N}}{{1,3}}|{_OTHERS}|{_SPACES}"
 _QWEN2 = rf"{_CONTRACTIONS}|{_LETTERS}|\p{{N}}|{_OTHERS}|{_SPACES}"
+_QWEN35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+_BAILING = rf"{_CONTRACTIONS}|{_LETTERS}|\p{{N}}|{_OTHERS}|\s*[\r\n]|\s+(?!\S)|\s+"
+_BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 _TEKKEN = rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 _GPT4O = (
     rf"{_CASED[0]}{_CONTRACTIONS}?|{_CASED[1]}{_CONTRACTIONS}?|\p{{N}}{{1,3}}"
@@ -59,6 +65,13 @@ _llama3 = PreTokenizer((_LLAMA3,))
 _qwen2 = PreTokenizer((_QWEN2,))
 _default = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"))
 _deepseek_v3 = PreTokenizer((r"\p{N}{1,3}", "[一-龥\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK_V3))
+_deepseek_llm = PreTokenizer(
+    (
+        *(r"[\r\n]", r"\s?[\p{Lu}\p{Ll}\p{Lt}&&[^\u10d0-\u10ff]]+"),
+        "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+        *(r"\s+$", "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}+"),
+    )
+)
 _deepseek_coder = PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}"))
 
 _BY_NAME = {
@@ -73,11 +86,18 @@ _BY_NAME = {
     ),
     **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _llama3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "hunyuan", "stablelm2", "grok-2", "solar-open"), _qwen2),
+    **dict.fromkeys(("kormo", "f2llmv2"), _qwen2),
     "tekken": PreTokenizer((_TEKKEN,), whole_words=True, adds_bos=True),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), PreTokenizer((_GPT4O,))),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), PreTokenizer((_GPT4O,))),
+    "qwen35": PreTokenizer((_QWEN35,)),
+    **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), PreTokenizer((_BAILING,))),
+    **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), PreTokenizer((_BLOOM,))),
+    "viking": PreTokenizer((_BLOOM, r"\p{N}")),
+    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
     "seed-coder": PreTokenizer((_SEED_CODER,)),
+    "deepseek-llm": _deepseek_llm,
     "deepseek-coder": _deepseek_coder,
-    **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), _deepseek_v3),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), _deepseek_v3),
 }
 
 

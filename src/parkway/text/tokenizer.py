@@ -12,6 +12,7 @@ from parkway.errors import BadRequest
 END_TEXTS = (
     *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>"),
     *("<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"),
+    *("<eos>", "<turn|>", "<|tool_response>", "[e~["),
     *("<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|fim_pad|>", "<fim-pad>", "<fim_pad>"),
     *("<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>"),
 )
@@ -37,7 +38,11 @@ def bytes_of(token: str) -> bytes:
 
 def stop_ids(ids: Mapping[str, int], named: Iterable[int | None]) -> frozenset[int]:
     """The tokens that end an answer: those that are named, and those of `ids` that are known by their text."""
-    found = {ids[text] for text in END_TEXTS if text in ids} | {i for i in named if i is not None}
+    found = {ids[text] for text in END_TEXTS if text in ids}
+    # Gemma's </s> ends what HTML strikes through, no turn.
+    if "<end_of_turn>" in ids:
+        found.discard(ids.get("</s>", -1))
+    found |= {i for i in named if i is not None}
     # In OpenAI's harmony format <|end|> closes a message, not the answer.
     if {"<|return|>", "<|call|>", "<|end|>"} <= ids.keys():
         found.discard(ids["<|end|>"])
@@ -49,7 +54,11 @@ def encoded(model: tokenizers.Tokenizer, text: str) -> list[int]:
     try:
         return model.encode(text, add_special_tokens=False).ids
     except TypeError:  # what the library says to a lone surrogate
-        raise BadRequest(None, "the text is not valid Unicode: it holds half of a surrogate pair") from None
+        raise not_unicode() from None
+
+
+def not_unicode() -> BadRequest:
+    return BadRequest(None, "the text is not valid Unicode: it holds half of a surrogate pair")
 
 
 class Tokenizer(ABC):
