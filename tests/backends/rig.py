@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType
 
-from parkway.backends import KvShape, Rope
+from parkway.backends import Attention, KvShape, Rope, StateShape
 from parkway.backends.cpu.arena import Value
 from parkway.backends.cpu.library import Batch, Memory, Pool, Sample, best_isa
 from parkway.backends.cpu.pack import Matrix, pack_matrix
 from parkway.backends.cpu.program import Program
 from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
+from parkway.backends.cpu.recorder_states import slot_bytes
+from parkway.backends.cpu.stack import Stack, pack_stack
 from parkway.backends.quant import decode
 from parkway.backends.reference import Floats, ReferenceOps, ReferencePack, ReferenceStep
 from parkway.weights.checkpoint import RawTensor
@@ -25,6 +27,8 @@ ISAS = ORDER[: ORDER.index(best_isa()) + 1]
 PAGES = 24
 KV = KvShape(layers=2, kv_heads=2, head_dim=32)
 ROPE = Rope(base=10000.0, dims=32, pairs="neighbours")
+PLAIN = Attention(layer=0, heads=4, scale=32**-0.5, rope=ROPE)
+"""What a layer of `KV` does if nothing else is said."""
 
 
 def raw_tensor(name: str, kind: str, values: Float32s) -> RawTensor:
@@ -42,6 +46,10 @@ class CpuPack:
     def vector(self, tensor: RawTensor) -> Float32s:
         return decode(tensor.name, tensor.type.name, tensor.raw).reshape(-1).copy()
 
+    def stack(self, experts: Sequence[RawTensor], biases: Sequence[RawTensor] | None = None) -> Stack:
+        first, added = experts[0], None if biases is None else [self.vector(bias) for bias in biases]
+        return pack_stack(first.name, first.type.name, [each.raw for each in experts], first.shape[-1], biases=added)
+
     def together(self, *matrices: Matrix) -> tuple[Matrix, ...]:
         return matrices
 
@@ -58,6 +66,12 @@ class Drawn:
         bias = raw_tensor("drawn", "F32", self._random.standard_normal((1, rows), np.float32)) if biased else None
         return self._pack.matrix(raw_tensor("drawn", kind, values), bias)
 
+    def stack(self, kind: str, count: int, rows: int, columns: int, *, biased: bool = False) -> Any:
+        values = self._random.standard_normal((count, rows, columns), np.float32) / np.float32(np.sqrt(columns))
+        biases = self._random.standard_normal((count, 1, rows), np.float32)
+        added = [raw_tensor("drawn", "F32", each) for each in biases] if biased else None
+        return self._pack.stack([raw_tensor("drawn", kind, each) for each in values], added)
+
     def together(self, *matrices: Any) -> Any:
         return self._pack.together(*matrices)
 
@@ -67,6 +81,9 @@ class Drawn:
         values *= np.exp2(self._random.integers(-6, 6, (rows, 1), np.int32), dtype=np.float32)
         values[::5, 3] *= 50
         return self._pack.matrix(raw_tensor("drawn", "F32", values))
+
+    def table_of(self, values: Float32s) -> Any:
+        return self._pack.matrix(raw_tensor("given", "F32", values))
 
     def calm_table(self, rows: int, columns: int) -> Any:
         return self._pack.matrix(raw_tensor("drawn", "F32", self._random.standard_normal((rows, columns), np.float32)))
@@ -91,12 +108,14 @@ class Rig:
         activations: str = "f32",
         heads: int = 4,
         kv: KvShape = KV,
-        rope: Rope = ROPE,
         threads: int = 1,
         max_rows: int = 320,
+        states: StateShape | None = None,
     ) -> None:
         self.pool = Memory(PAGES * layer_bytes(kv, activations) * kv.layers, "pages")
-        machine = Machine(isa, activations, max_rows, max_rows, PAGES * 64, heads, kv, rope, self.pool)
+        self._slots: dict[tuple[int, ...], int] = {}
+        memory = Memory(len(TABLES) * slot_bytes(states), "states") if states else None
+        machine = Machine(isa, activations, max_rows, max_rows, PAGES * 64, heads, kv, self.pool, states, memory)
         recorder = Recorder(machine)
         self._made = record(recorder)
         self._program = Program(recorder, self._made[0], Pool(threads))
@@ -113,12 +132,12 @@ class Rig:
                 [starts[chats.index(tuple(table))] for table in step.tables],
                 [page for chat in chats for page in chat],
                 step.logit_rows,
+                [self._slots.setdefault(tuple(table), len(self._slots)) for table in step.tables],
             )
         ]
-        pointers = [array.ctypes.data for array in arrays]
-        self._program.run(
-            Batch(len(step.tokens), len(step.logit_rows), *pointers, C.addressof(samples) if samples else None)
-        )
+        *pointers, slots = (array.ctypes.data for array in arrays)
+        chosen = C.addressof(samples) if samples else None
+        self._program.run(Batch(len(step.tokens), len(step.logit_rows), *pointers, chosen, slots))
         return [self._copied(value, step) for value in self._made]
 
     def _copied(self, value: Value, step: ReferenceStep) -> Float32s:
@@ -135,11 +154,10 @@ def cpu_rig(record: Record, **machine: Any) -> Rig:
 class Reference:
     """The same case in float64."""
 
-    def __init__(
-        self, record: Record, *, activations: str, heads: int = 4, kv: KvShape = KV, rope: Rope = ROPE
-    ) -> None:
+    def __init__(self, record: Record, *, activations: str, heads: int = 4, kv: KvShape = KV) -> None:
+        assert heads % kv.kv_heads == 0
         self._record = record
-        self._ops = ReferenceOps(heads, kv, rope, activations)
+        self._ops = ReferenceOps(kv, activations)
 
     def run(self, step: ReferenceStep) -> list[Floats]:
         self._ops.step = step

@@ -14,6 +14,7 @@ from parkway.backends.reference import ReferenceStep
 from tests.backends.cases import CASES, PAGED_CASES, ROW_CASES, Case
 from tests.backends.rig import (
     ISAS,
+    PLAIN,
     CpuPack,
     Drawn,
     Float32s,
@@ -152,7 +153,7 @@ def _with_a_broken_value(ops: Any, drawn: Drawn) -> list[Any]:
     values = np.random.default_rng(0).standard_normal((16, 128), np.float32)
     values[5], values[6] = np.inf, np.nan
     v = ops.embed(CpuPack().matrix(raw_tensor("values", "F32", values)))
-    return [ops.attention(ops.rope_and_write(q, k, v, 0), 0)]
+    return [ops.attention(ops.rope_and_write(q, k, v, PLAIN), PLAIN)]
 
 
 @every_activation

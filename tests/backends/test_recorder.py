@@ -8,14 +8,14 @@ from parkway.backends import KvShape
 from parkway.backends.cpu.library import Memory
 from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
 from parkway.errors import Unsupported
-from tests.backends.rig import ISAS, ROPE, CpuPack, Drawn
+from tests.backends.rig import ISAS, PLAIN, CpuPack, Drawn
 
 ONE_LAYER = KvShape(layers=1, kv_heads=2, head_dim=32)
 
 
 def recorder(activations: str = "int8", kv: KvShape = ONE_LAYER) -> Recorder:
     return Recorder(
-        Machine(ISAS[-1], activations, 4, 4, 64, 4, kv, ROPE, Memory(layer_bytes(kv, activations), "pages"))
+        Machine(ISAS[-1], activations, 4, 4, 64, 4, kv, Memory(layer_bytes(kv, activations), "pages"))
     )
 
 
@@ -72,7 +72,7 @@ def test_widths_that_do_not_fit_are_refused() -> None:
 def test_heads_that_no_kernel_can_take_are_refused(head_dim: int) -> None:
     ops: Any = recorder(kv=KvShape(1, 2, head_dim))
     with pytest.raises(Unsupported, match=f"heads of {head_dim} lanes; the kernels need a multiple of 16 up to 256"):
-        ops.attention(ops.embed(drawn().table(4, 64)), 0)
+        ops.attention(ops.embed(drawn().table(4, 64)), PLAIN)
 
 
 @pytest.mark.parametrize(("activations", "size"), [("int8", 2), ("f32", 4)])

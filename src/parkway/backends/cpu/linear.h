@@ -1,7 +1,8 @@
 // Linear layers. A row's sum is one lane of one thread: blocks of 32 columns in rising order, one or two fused
 // multiply-adds each, whatever the number of rows. Threads divide output groups only; columns are never split.
 #pragma once
-#include "weights.h"
+#include "activation.h"
+#include "weights_k.h"
 
 namespace {
 
@@ -99,11 +100,9 @@ void linear(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
     }
 }
 
-INLINE F silu(F x) { return div(x, add(all(1.f), exp(sub(all(0.f), x)))); }
-
 constexpr int64_t GATED_GROUPS = 4;  // of the gate at once, then of up: longer runs of memory than one by one
 
-// p[0]: pk_rows; segment 0: gate, segment 1: up, into whose output goes silu(gate) * up. Items: groups.
+// p[0]: pk_rows; segment 0: gate, segment 1: up, into whose output goes activation(gate) * up; n0: which. Items: groups.
 void gated(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int thread) {
     const pk_rows *x = (const pk_rows *)in->p[0];
     const int64_t rows = rows_of(step, in);
@@ -117,7 +116,7 @@ void gated(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, 
             run_group(up, x, rows, begin + g, out, up.out_stride);
             for (int64_t r = 0; r < rows; r++) {
                 float *y = out + r * up.out_stride;
-                store(y, mul(silu(load(gates + (g * rows + r) * 16)), load(y)));
+                store(y, gated_product(in->n[0], load(gates + (g * rows + r) * 16), load(y)));
             }
         }
     }

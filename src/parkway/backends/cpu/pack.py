@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parkway.backends.cpu.library import Memory, aligned, library
-from parkway.backends.quant import check_type
+from parkway.backends.quant import block_columns, check_type
 from parkway.errors import Unsupported
 
 
@@ -59,7 +59,10 @@ def packed_bytes(name: str, type_name: str, rows: int, columns: int) -> int:
     check_type(name, type_name)
     size: int = library().pk_packed_bytes(type_name.encode(), rows, columns)
     if size < 0:
-        raise Unsupported(f"tensor {name} has rows of {columns} values; the kernels need a multiple of 32")
+        multiple = max(block_columns(type_name), 32)
+        raise Unsupported(
+            f"tensor {name} has rows of {columns} values; the kernels for {type_name} need a multiple of {multiple}"
+        )
     return size
 
 

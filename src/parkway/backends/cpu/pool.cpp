@@ -67,7 +67,7 @@ struct Program {
     std::vector<std::atomic<int64_t>> items;  // of each instruction in this step
     std::vector<Tagged> taken;                // [instruction, thread] items of the thread's share that somebody has taken
     std::vector<Tagged> done;                 // [instruction] items that are done
-    std::vector<pk_tile> tiles;
+    std::vector<pk_tile> tiles, runs;
     std::vector<float> scratch;
     int64_t tile_rows, kv_heads;
     pk_step step;
@@ -88,6 +88,7 @@ int64_t items_of(const pk_instr &in, const pk_step &step, int64_t kv_heads) {
         case PK_ROWS: return step.batch->rows;
         case PK_LOGIT_ROWS: return step.batch->logit_rows;
         case PK_TILES: return (step.splits ? step.batch->rows * step.splits : step.tile_count) * kv_heads;
+        case PK_RUNS: return step.run_count * in.items;
         case PK_MERGES: return step.splits ? step.batch->rows * in.n[0] : 0;
         default: return in.on_logit_rows && step.batch->logit_rows == 0 ? 0 : in.items;
     }
@@ -177,6 +178,15 @@ void cut_tiles(Program &program, const pk_batch &batch) {
     }
 }
 
+// All consecutive rows of one chat.
+void cut_runs(Program &program, const pk_batch &batch) {
+    program.runs.clear();
+    for (int64_t r = 0; batch.slots && r < batch.rows; r++) {
+        if (r > 0 && batch.slots[r] == batch.slots[r - 1]) program.runs.back().rows++;
+        else program.runs.push_back({(int32_t)r, 1});
+    }
+}
+
 int64_t splits_of(const Program &program, const pk_batch &batch) {
     if (batch.rows > PK_SPLIT_ROWS || batch.rows * program.kv_heads >= 4 * program.pool->threads || program.pool->threads == 1) return 0;
     int32_t last = 0;
@@ -210,10 +220,11 @@ void *pk_program_new(void *pool, const pk_instr *instructions, int64_t count, in
     program->taken = std::vector<Tagged>((size_t)count * program->pool->threads);
     program->done = std::vector<Tagged>((size_t)count);
     program->tiles.reserve((size_t)max_rows);
+    program->runs.reserve((size_t)max_rows);
     program->scratch.resize((size_t)(scratch_floats * program->pool->threads));
     program->tile_rows = tile_rows;
     program->kv_heads = kv_heads;
-    program->step = {nullptr, nullptr, 0, 0, program->scratch.data(), scratch_floats};
+    program->step = {nullptr, nullptr, 0, nullptr, 0, 0, program->scratch.data(), scratch_floats};
     return program;
 }
 
@@ -228,9 +239,12 @@ void pk_program_run(void *memory, const pk_batch *batch) {
     Program &program = *(Program *)memory;
     Pool &pool = *program.pool;
     cut_tiles(program, *batch);
+    cut_runs(program, *batch);
     program.step.batch = batch;
     program.step.tiles = program.tiles.data();
     program.step.tile_count = (int64_t)program.tiles.size();
+    program.step.runs = program.runs.data();
+    program.step.run_count = (int64_t)program.runs.size();
     program.step.splits = splits_of(program, *batch);
     const uint32_t number = pool.number.load(std::memory_order_relaxed) + 1;
     for (size_t i = 0; i < program.items.size(); i++) {

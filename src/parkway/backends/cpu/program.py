@@ -19,9 +19,10 @@ class Program:
         machine = recorder.machine
         self._kept = (recorder, pool)
         instructions, self._activations = recorder.finish()
+        self.buffer_bytes = self._activations.size_bytes + recorder.table_bytes
         shared = machine.heads // machine.kv.kv_heads
-        # Gated layers want 64 floats a row, the sampler the weights and ids of one row of logits.
-        scratch = max(64 * machine.max_rows, 2 * logits.width) + 64
+        # Gated layers want 64 floats a row, the sampler the weights and keys of one row of logits.
+        scratch = max(64 * machine.max_rows, 3 * logits.width) + 64
         self.address: int = library().pk_program_new(
             pool.address,
             instructions,

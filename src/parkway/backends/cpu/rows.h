@@ -51,7 +51,7 @@ void rms_norm(const pk_step *step, const pk_instr *in, int64_t begin, int64_t en
     }
 }
 
-// p[0]: packed weights [vocabulary, n0] with n1 bytes a group; p[1]: out [rows, n0].
+// p[0]: packed weights [vocabulary, n0] with n1 bytes a group; p[1]: out [rows, n0]; f[0]: what they are multiplied by.
 template <class W> void embed(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const int64_t width = in->n[0];
     for (int64_t r = begin; r < end; r++) {
@@ -63,7 +63,7 @@ template <class W> void embed(const pk_step *step, const pk_instr *in, int64_t b
             W w = W::load(p);
             for (int c = 0; c < 32; c++) {
                 store(lanes, w.value(c));
-                out[i + c] = lanes[token % 16];
+                out[i + c] = lanes[token % 16] * in->f[0];
             }
         }
     }

@@ -9,6 +9,11 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+#if defined(PK_AVX512) || defined(PK_AVX2)
+#define MEMBER inline __attribute__((always_inline))
+#else
+#define MEMBER __attribute__((noinline))  // a block is thousands of plain instructions: compiled once, not in every tile
+#endif
 
 namespace {
 
@@ -55,10 +60,24 @@ INLINE B low_nibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}
 INLINE B high_nibbles(B a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
 INLINE B or_bits(B a, B b) { return {_mm512_or_si512(a.v, b.v)}; }
 INLINE B all_bytes(int8_t x) { return {_mm512_set1_epi8(x)}; }
-// Bits 2t and 2t + 1 of every byte, as its bits 4 and 5.
-INLINE B bits_for_nibbles(B a, int t) { return {_mm512_slli_epi16(_mm512_and_si512(_mm512_srli_epi16(a.v, 2 * t), _mm512_set1_epi8(3)), 4)}; }
+// `count` bits of every byte, from bit `from` on, as its bits from `to` on; the others 0.
+INLINE B move_bits(B a, int from, int to, int count) {
+    __m512i v = from > to ? _mm512_srli_epi16(a.v, from - to) : _mm512_slli_epi16(a.v, to - from);
+    return {_mm512_and_si512(v, _mm512_set1_epi8((char)(((1 << count) - 1) << to)))};
+}
+INLINE B look_up(const uint8_t *table, B a) {  // table[a] for every byte; a below 16
+    return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), a.v)};
+}
 INLINE I load_uint8(const uint8_t *p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))}; }
 INLINE I load_int8(const uint8_t *p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))}; }
+INLINE I low_nibbles(I a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(15))}; }
+INLINE I high_nibbles(I a) { return {_mm512_srli_epi32(a.v, 4)}; }  // of lanes below 256
+INLINE F load_power(const uint8_t *p) {  // 2^(byte - 128); the lowest two are subnormal
+    I a = load_uint8(p);
+    __m512i one = _mm512_set1_epi32(1), normal = _mm512_slli_epi32(_mm512_sub_epi32(a.v, one), 23);
+    __m512i lowest = _mm512_slli_epi32(_mm512_add_epi32(_mm512_min_epi32(a.v, one), one), 21);
+    return {_mm512_castsi512_ps(_mm512_max_epi32(normal, lowest))};
+}
 INLINE I byte_of_lane(B a, int t) { return {_mm512_and_si512(_mm512_srli_epi32(a.v, 8 * t), _mm512_set1_epi32(255))}; }
 INLINE I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
 INLINE I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
@@ -134,13 +153,27 @@ INLINE B low_nibbles(B x) { return {low8(x.a), low8(x.b)}; }
 INLINE B high_nibbles(B x) { return {low8(_mm256_srli_epi16(x.a, 4)), low8(_mm256_srli_epi16(x.b, 4))}; }
 INLINE B or_bits(B x, B y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 INLINE B all_bytes(int8_t x) { return {_mm256_set1_epi8(x), _mm256_set1_epi8(x)}; }
-INLINE __m256i two8(__m256i x, int t) {
-    return _mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 2 * t), _mm256_set1_epi8(3)), 4);
+INLINE __m256i move8(__m256i x, int from, int to, int count) {
+    __m256i v = from > to ? _mm256_srli_epi16(x, from - to) : _mm256_slli_epi16(x, to - from);
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)(((1 << count) - 1) << to)));
 }
-INLINE B bits_for_nibbles(B x, int t) { return {two8(x.a, t), two8(x.b, t)}; }
+INLINE B move_bits(B x, int from, int to, int count) { return {move8(x.a, from, to, count), move8(x.b, from, to, count)}; }
+INLINE B look_up(const uint8_t *table, B x) {
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
+    return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
+}
 INLINE __m128i half_of(const uint8_t *p) { return _mm_loadl_epi64((const __m128i *)p); }
 INLINE I load_uint8(const uint8_t *p) { return {_mm256_cvtepu8_epi32(half_of(p)), _mm256_cvtepu8_epi32(half_of(p + 8))}; }
 INLINE I load_int8(const uint8_t *p) { return {_mm256_cvtepi8_epi32(half_of(p)), _mm256_cvtepi8_epi32(half_of(p + 8))}; }
+INLINE I low_nibbles(I x) { return {_mm256_and_si256(x.a, _mm256_set1_epi32(15)), _mm256_and_si256(x.b, _mm256_set1_epi32(15))}; }
+INLINE I high_nibbles(I x) { return {_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}; }
+INLINE __m256 load_power8(const uint8_t *p) {
+    __m256i x = _mm256_cvtepu8_epi32(half_of(p)), one = _mm256_set1_epi32(1);
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(x, one), 23);
+    __m256i lowest = _mm256_slli_epi32(_mm256_add_epi32(_mm256_min_epi32(x, one), one), 21);
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, lowest));
+}
+INLINE F load_power(const uint8_t *p) { return {load_power8(p), load_power8(p + 8)}; }
 INLINE I byte_of_lane(B x, int t) {
     __m256i m = _mm256_set1_epi32(255);
     return {_mm256_and_si256(_mm256_srli_epi32(x.a, 8 * t), m), _mm256_and_si256(_mm256_srli_epi32(x.b, 8 * t), m)};

@@ -53,9 +53,17 @@ INLINE B low_nibbles(B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] & 
 INLINE B high_nibbles(B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] >> 4; return r; }
 INLINE B or_bits(B a, B b) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] | b.v[i]; return r; }
 INLINE B all_bytes(int8_t x) { B r; memset(r.v, x, 64); return r; }
-INLINE B bits_for_nibbles(B a, int t) { B r; for (int i = 0; i < 64; i++) r.v[i] = (uint8_t)((a.v[i] >> 2 * t & 3) << 4); return r; }
+INLINE B move_bits(B a, int from, int to, int count) {
+    B r;
+    for (int i = 0; i < 64; i++) r.v[i] = (uint8_t)((a.v[i] >> from & ((1 << count) - 1)) << to);
+    return r;
+}
+INLINE B look_up(const uint8_t *table, B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = table[a.v[i]]; return r; }
 INLINE I load_uint8(const uint8_t *p) { LANES(I, p[i]) }
 INLINE I load_int8(const uint8_t *p) { LANES(I, (int8_t)p[i]) }
+INLINE I low_nibbles(I a) { LANES(I, a.v[i] & 15) }
+INLINE I high_nibbles(I a) { LANES(I, a.v[i] >> 4) }
+INLINE F load_power(const uint8_t *p) { LANES(F, from_bits(p[i] < 2 ? 0x200000u << p[i] : (uint32_t)(p[i] - 1) << 23)) }
 INLINE I byte_of_lane(B a, int t) { LANES(I, a.v[4 * i + t]) }
 INLINE I add(I a, I b) { LANES(I, a.v[i] + b.v[i]) }
 INLINE I sub(I a, I b) { LANES(I, a.v[i] - b.v[i]) }
