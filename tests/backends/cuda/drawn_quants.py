@@ -20,7 +20,9 @@ def raw_rows(type_name: str, rows: int, columns: int, seed: int = 0) -> npt.NDAr
     """Rows of any bits with small scales, uint8 [rows, row_bytes]."""
     kind, chance = LAYOUTS[type_name], np.random.default_rng(seed)
     blocks = chance.integers(0, 256, (rows, columns // kind.block_columns, kind.block_bytes), np.uint8)
-    for at in {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}.get(type_name, (0,)):
+    if type_name == "MXFP4":  # exponents, of 2^-16 … 2^15
+        blocks[..., 0] = blocks[..., 0] % 32 + 112
+    for at in kind.halves:
         scales = chance.standard_normal(blocks.shape[:2]).astype(np.float16) / np.float16(64)
         blocks[..., at : at + 2] = scales[..., None].view(np.uint8)
     return blocks.reshape(rows, -1)
@@ -33,7 +35,7 @@ def decoded(type_name: str, raw: npt.NDArray[np.uint8], device: torch.device) ->
         values = ((quants - 8.0) * to_bf16(d) + to_bf16(8 * d - m)).astype(np.float64)  # exact
         return torch.from_numpy(to_bf16(values)).to(torch.bfloat16).to(device)
     values = np.asarray(dequantize(raw, GGMLQuantizationType[type_name]), np.float32)
-    if type_name == "Q4_0":  # quants.h makes no negative zero of a quant of 8; no sum can tell
+    if type_name in ("Q4_0", "Q3_K"):  # quants.h makes no negative zero of what is no scale at all; no sum can tell
         values = values + 0
     return torch.from_numpy(values).to(torch.bfloat16).to(device)
 

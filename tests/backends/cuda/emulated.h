@@ -97,15 +97,17 @@ inline float __uint_as_float(u32 bits) { float value; memcpy(&value, &bits, 4); 
 inline u32 __funnelshift_r(u32 low, u32 high, u32 by) { return (u32)(((u64)high << 32 | low) >> by); }
 inline u32 __byte_perm(u32 x, u32 y, u32 which) {
     u64 both = (u64)y << 32 | x, made = 0;
-    for (int i = 0; i < 4; i++)
-        made |= (both >> (which >> 4 * i & 7) * 8 & 255) << 8 * i;
+    for (int i = 0; i < 4; i++) {
+        u64 byte = both >> (which >> 4 * i & 7) * 8 & 255;
+        made |= (which >> 4 * i & 8 ? (byte >> 7) * 255 : byte) << 8 * i;
+    }
     return (u32)made;
 }
 
 #include "emulated_numbers.h"
 
 inline u32 masked_or(u32 word, u32 mask, u32 bits) { return (word & mask) | bits; }
-inline float silu(float x) { return x / (1 + std::exp(-x)); }
+inline float divided(float x, float y) { return x / (1 + std::exp(y)); }
 inline u32 anything() { return 0x7fc07fc0; }
 inline u8 *kept(u8 *place) { return place; }
 inline int kept(int number) { return number; }

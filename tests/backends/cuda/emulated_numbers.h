@@ -30,6 +30,9 @@ inline u32 to_bf16_once(double value) {
     return to_bf16((float)(std::nearbyint(value / last_bit) * last_bit));
 }
 
+inline u32 low_twice(u32 word) { return (word & 0xffff) * 0x10001; }
+inline u32 high_twice(u32 word) { return (word >> 16) * 0x10001; }
+
 inline u32 fma_bf16_pair(u32 a, u32 b, u32 c) {
     u32 pair = 0;
     for (int at = 0; at < 32; at += 16) {

@@ -77,6 +77,11 @@ def test_the_gated_product_is_near_float64(
     opened, values = x.double() @ gate.double().T, x.double() @ up.double().T
     y = gated(x, gate, up, config)
     assert _near(y, opened / (1 + (-opened).exp()) * values, (opened * values).abs() + 1)
+    y = gated(x, gate, up, config, activation="gelu")
+    assert _near(y, torch.nn.functional.gelu(opened, approximate="tanh") * values, (opened * values).abs() + 1)
+    y = gated(x, gate, up, config, activation="clamped")
+    opened, values = opened.clamp(max=7), values.clamp(-7, 7) + 1
+    assert _near(y, opened * torch.sigmoid(1.702 * opened) * values, (opened * values).abs() + 1)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -1,4 +1,4 @@
-"""Instructions of ptx.h whose rounding weights depend on: the GPU's own, or what emulates them."""
+"""Instructions of ptx.h that weights depend on: the GPU's own, or what emulates them."""
 
 import ctypes as C
 from fractions import Fraction
@@ -18,6 +18,9 @@ DEVICE void fuse(const Fused &p) {
         p.y[i] = fma_bf16_pair(p.a[i], p.b[i], p.c[i]);
 }
 """
+TWICE = """
+DEVICE void halve(const Fused &p) { p.y[0] = low_twice(p.a[0]), p.y[1] = high_twice(p.a[0]); }
+"""
 INFINITY = 0x7F80
 
 
@@ -25,14 +28,20 @@ class Fused(C.Structure):
     _fields_ = [*[(name, C.c_void_p) for name in "abcy"], ("count", C.c_int32)]
 
 
+def run(function: str, device: torch.device, *given: torch.Tensor) -> torch.Tensor:
+    """What a function of this file makes of up to three tensors of 16 bits; as large as they are."""
+    y = torch.empty_like(given[0], device=device)
+    there = [each.to(device) for each in given]
+    places = [each.data_ptr() for each in there] + [None] * (3 - len(given))
+    arguments = Fused(*places, y.data_ptr(), len(y) // 2)
+    compiled = nvrtc.kernel if device.type == "cuda" else emulated.kernel
+    compiled("ptx.h", SOURCE + TWICE + entry("Fused", function, 32)).launch((1, 1), 32, 0, arguments, pdl=False)
+    return y.cpu()
+
+
 def fused(device: torch.device, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """a * b + c of bits of bf16, int16."""
-    y = torch.empty_like(a, device=device)
-    given = [each.to(device) for each in (a, b, c)]
-    arguments = Fused(*[each.data_ptr() for each in (*given, y)], len(a) // 2)
-    compiled = nvrtc.kernel if device.type == "cuda" else emulated.kernel
-    compiled("ptx.h", SOURCE + entry("Fused", "fuse", 32)).launch((1, 1), 32, 0, arguments, pdl=False)
-    return y.cpu()
+    return run("fuse", device, a, b, c)
 
 
 def rounded(exact: Fraction) -> int:
@@ -89,3 +98,8 @@ def test_both_halves_are_rounded_once(device: torch.device) -> None:
 def test_single_numbers(device: torch.device, a: int, b: int, c: int, expected: int) -> None:
     pairs = [torch.tensor([0, bits], dtype=torch.int32).to(torch.int16) for bits in (a, b, c)]
     assert int(fused(device, *pairs)[1]) & 0xFFFF == expected
+
+
+def test_halves_of_a_word_twice(device: torch.device) -> None:
+    word = torch.tensor([1, -2, 0, 0], dtype=torch.int16)
+    assert run("halve", device, word).tolist() == [1, 1, -2, -2]

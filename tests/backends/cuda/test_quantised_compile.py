@@ -48,16 +48,16 @@ def _run(tool: str, *arguments: str | Path) -> str:
     return subprocess.run([TOOLS / tool, *arguments], capture_output=True, text=True, check=True).stdout
 
 
-def some(of_type: Sequence[str]) -> Sequence[str]:
-    """The smallest and the largest tiles of both matrix units; of every type would take a minute."""
-    return [*of_type[:1], *of_type[-2:]]
+def one_each(types: Sequence[str]) -> list[str]:
+    """A line of every type, each of another kind; all of every type would take minutes."""
+    return [of_type[5 * i % len(of_type)] for i, of_type in enumerate(map(lines, types))]
 
 
 @pytest.fixture(scope="module")
 def products(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantised_config, "has_warpgroups", lambda: True)
-        todo = [*lines("Q4_K"), *(line for name in LAYOUTS if name != "Q4_K" for line in some(lines(name)))]
+        todo = [*lines("Q4_K"), *one_each([name for name in LAYOUTS if name != "Q4_K"])]
     folder = tmp_path_factory.mktemp("cubins")
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda line: compiled(line, folder), todo))
@@ -83,16 +83,22 @@ def test_products_use_the_matrix_unit_and_asynchronous_copies(products: list[Com
 
 
 def test_a_weight_takes_few_instructions(products: list[Compiled]) -> None:
-    """Of Q4_K a lane has 64 weights of a tile of each band: half a mask and two halves of a multiply-add for each."""
+    """Of Q4_K a lane has 64 weights of a tile of each band: half a mask and two halves of a multiply-add for each.
+
+    The numbers that they are multiplied with and added to are halves of a word, which take no instruction.
+    """
     for each in products:
         if "Q4_K, 2, 1" in each.line:
             assert 128 <= each.instructions["HFMA2"] <= 128 + 8, each
             assert each.instructions["LOP3"] <= 64 + 32, each
-            assert each.instructions["FFMA"] + each.instructions["HADD2"] + each.instructions["F2FP"] <= 40, each
+            names = "FFMA", "HADD2", "F2FP", "PRMT"
+            assert sum(each.instructions[name] for name in names) <= 16, each
 
 
 def test_decoders_do_not_spill(tmp_path: Path) -> None:
-    for each in (compiled(line, tmp_path) for line in DECODERS):
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda line: compiled(line, tmp_path), DECODERS))
+    for each in made:
         assert (each.stack, each.said) == (0, ""), each
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from parkway.backends import HeadNorms, KvShape, Rope
+from parkway.backends import Attention, HeadNorms, KvShape, Rope
 from parkway.backends.cuda import rows
 from parkway.backends.reference import ReferenceOps, ReferenceStep
 from parkway.plan.step import PAGE_TOKENS
@@ -80,7 +80,7 @@ def test_a_row_of_rms_norm_does_not_depend_on_the_others(device: torch.device) -
 class Case(NamedTuple):
     heads: int
     kv: KvShape
-    rope: Rope
+    rope: Rope | None
     norms: bool = False
 
 
@@ -90,6 +90,7 @@ CASES = {
     "partial neighbours": Case(2, KvShape(LAYERS, 2, 32), Rope(5e5, 16, "neighbours")),
     "partial halves": Case(6, KvShape(LAYERS, 2, 80), Rope(5e5, 32, "halves"), norms=True),
     "norms": Case(8, KvShape(LAYERS, 2, 32), Rope(1e6, 32, "halves"), norms=True),
+    "no positions": Case(2, KvShape(LAYERS, 1, 16), None, norms=True),
     "factors": Case(2, KvShape(LAYERS, 1, 16), Rope(1e4, 16, "halves", np.linspace(1, 8, 8, dtype=np.float32))),
 }
 
@@ -111,7 +112,7 @@ def placed(device: torch.device, case: Case, some: slice = ALL) -> Made:
     came = fused.clone()
     shape = (PAGES, LAYERS, 2, kv.kv_heads, PAGE_TOKENS, kv.head_dim)
     pool = torch.full(shape, torch.nan, dtype=torch.bfloat16, device=device)
-    turns = torch.from_numpy(case.rope.turns(128)).to(device)
+    turns = torch.from_numpy(case.rope.turns(128)).to(device) if case.rope else None
     tables = torch.tensor(TABLES, dtype=torch.int32, device=device)
     q, k, v = fused[:, :queries], fused[:, queries : queries + width], fused[:, queries + width :]
     at, slots = words(device, *POSITIONS[some]), words(device, *SLOTS[some])
@@ -135,10 +136,11 @@ def test_turned_heads_and_written_pages_are_the_reference(device: torch.device, 
     came = made.came[real]
     q, k, v = came[:, : -2 * width], came[:, -2 * width : -width], came[:, -width:]
     step = ReferenceStep([], [POSITIONS[row] for row in real], [TABLES[SLOTS[row]] for row in real], [])
-    reference = ReferenceOps(case.heads, kv, case.rope, step=step)
+    reference = ReferenceOps(kv, step=step)
     norms = norms_of(device, case)
     wide = norms and HeadNorms(exact(norms.q), exact(norms.k), norms.epsilon)
-    wanted = reference.rope_and_write(exact(q), exact(k), exact(v), LAYER, wide)
+    how = Attention(LAYER, case.heads, 1.0, case.rope, wide)
+    wanted = reference.rope_and_write(exact(q), exact(k), exact(v), how)
     close(made.q[real], torch.from_numpy(wanted))
     pool = torch.full(made.pool.shape, torch.nan, dtype=torch.float64)
     for number, page in reference.pages.items():
@@ -154,7 +156,7 @@ def test_values_are_copied_bit_for_bit_and_unturned_lanes_without_norms_too(devi
     width = kv.kv_heads * kv.head_dim
     page = made.pool[TABLES[2][1], LAYER, :, :, 0]  # row 2: slot 2, position 64
     assert torch.equal(page[1].reshape(-1), made.came[2, -width:])
-    if not case.norms:
+    if case.rope and not case.norms:
         unturned = made.came[2, -2 * width : -width].view(kv.kv_heads, kv.head_dim)[:, case.rope.dims :]
         assert torch.equal(page[0][:, case.rope.dims :], unturned)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import psutil
 import torch
 from cuda.bindings import driver
 
@@ -22,6 +23,16 @@ class Device:
     @classmethod
     def found(cls) -> "Device":
         return cls("cuda" if torch.cuda.is_available() else "cpu")
+
+    @property
+    def free_bytes(self) -> int:
+        """Of the device's memory, what nobody has."""
+        return int(torch.cuda.mem_get_info(self.torch)[0]) if self.is_gpu else int(psutil.virtual_memory().available)
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the device's memory, what this process has asked for by torch; 0 without a GPU."""
+        return int(torch.cuda.memory_reserved(self.torch)) if self.is_gpu else 0
 
     def pinned(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Host memory int32 that the device reads and writes without the processor, by its kernels too."""

@@ -3,7 +3,6 @@
 torch has no attention over pages, so decoding steps use ours here too.
 """
 
-import math
 from dataclasses import replace
 
 import torch
@@ -12,6 +11,7 @@ import triton.language as tl
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
+from parkway.backends import Activation, Attention
 from parkway.backends.cuda.attention import Work
 from parkway.backends.cuda.attention_work import FEW_TOKENS
 from parkway.backends.cuda.linears import ExactLinears
@@ -43,9 +43,9 @@ class FastLinears(ExactLinears):
             return torch.addmm(matrix.bias.to(x.dtype), x, matrix.values.T)
         return torch.mm(x, matrix.values.T)
 
-    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
-        if isinstance(gate, QuantMatrix) or isinstance(up, QuantMatrix):
-            return super().gated(x, gate, up)
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix, activation: Activation) -> torch.Tensor:
+        if isinstance(gate, QuantMatrix) or isinstance(up, QuantMatrix) or activation != "silu":
+            return super().gated(x, gate, up, activation)
         opened, values = torch.mm(x, gate.values.T), torch.mm(x, up.values.T)
         _silu_times[(triton.cdiv(opened.numel(), _TILE),)](opened, values, opened.numel(), _TILE)
         return opened
@@ -54,35 +54,35 @@ class FastLinears(ExactLinears):
 class FastOps(CudaOps):
     """Prompts through SDPA, on keys and values gathered from their pages; chats that decode beside them as ever."""
 
-    def attention(self, q: torch.Tensor, layer: int) -> torch.Tensor:
-        if self.step.chunks is None:
-            return super().attention(q, layer)
+    def attention(self, q: torch.Tensor, how: Attention) -> torch.Tensor:
+        if self.step.chunks is None or how.window or how.soft_cap or how.sinks is not None:
+            return super().attention(q, how)
         heads, kv = self._pool.heads, self._pool.kv
         by_head = q.view(len(q), heads, kv.head_dim)
-        out = self._short_chunks(by_head, layer)
+        out = self._short_chunks(by_head, how)
         for first, count, slot, start in zip(*(column.tolist() for column in self.step.chunks), strict=True):
             if count <= FEW_TOKENS:
                 continue
             rows = slice(first, first + count)
-            keys, values = self._gathered(slot, start + count, layer)
+            keys, values = self._gathered(slot, start + count, how.layer)
             attended = scaled_dot_product_attention(
                 by_head[rows].transpose(0, 1)[None],
                 keys,
                 values,
                 attn_mask=causal_lower_right(count, start + count) if start else None,
                 is_causal=not start,
-                scale=1 / math.sqrt(kv.head_dim),
+                scale=how.scale,
                 enable_gqa=True,
             )
             out[rows] = attended[0].transpose(0, 1)
         return out.view(len(q), -1)
 
-    def _short_chunks(self, by_head: torch.Tensor, layer: int) -> torch.Tensor:
+    def _short_chunks(self, by_head: torch.Tensor, how: Attention) -> torch.Tensor:
         """Attention of all chunks that our kernel for few rows computes; the other rows are left as they are."""
-        step, work = self.step, self.step.work
+        step, work = self.step, self.step.works[0]
         few = Work(work.few, work.few_count, work.many[:0], work.many_count)
-        self.step = replace(step, work=few)
-        attended = super().attention(by_head.reshape(len(by_head), -1), layer).view_as(by_head)
+        self.step = replace(step, works={0: few})
+        attended = super().attention(by_head.reshape(len(by_head), -1), how).view_as(by_head)
         self.step = step
         return attended
 

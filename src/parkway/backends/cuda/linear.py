@@ -6,8 +6,9 @@ on its own row and weights alone, whatever the configuration.
 
 import torch
 
+from parkway.backends import Activation
 from parkway.backends.cuda import linear_plain, linear_stream
-from parkway.backends.cuda.linear_config import LinearConfig
+from parkway.backends.cuda.linear_config import GATES, LinearConfig
 
 _LAUNCH = (linear_plain.launch, linear_stream.launch)
 
@@ -36,13 +37,19 @@ def linear(
 
 
 def gated(
-    x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, config: LinearConfig, *, pdl: bool = False
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    config: LinearConfig,
+    *,
+    activation: Activation = "silu",
+    pdl: bool = False,
 ) -> torch.Tensor:
-    """silu(x Gᵀ) * (x Uᵀ), bf16 [rows, outputs]; arguments as in `linear`, gate and up of one shape."""
+    """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, outputs]; arguments as in `linear`, gate and up of one shape."""
     _check(x, gate)
     _check(x, up)
     y = x.new_empty((len(x), len(gate)))
-    _LAUNCH[config.kernel](x, gate, up, config, y, pdl=pdl)
+    _LAUNCH[config.kernel](x, gate, up, config, y, gate=GATES[activation], pdl=pdl)
     return y
 
 

@@ -1,9 +1,14 @@
 """Which tiles a matrix product may be computed in. Every choice gives the same bits; they differ in speed alone."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from parkway.backends import Activation
 
 PLAIN, STREAM = range(2)
 """Kernels: `linear_plain`, `linear_stream`."""
+GATES: Mapping[Activation, int] = {"silu": 1, "gelu": 2, "clamped": 3}
+"""What kernels call an activation; 0 where nothing is gated."""
 
 
 class LinearConfig(NamedTuple):

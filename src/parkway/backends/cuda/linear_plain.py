@@ -16,9 +16,17 @@ from parkway.backends.cuda.linear_config import LinearConfig
 
 
 @triton.jit
-def silu(x):
-    """x / (1 + e^-x) in fp32."""
-    return x / (1.0 + tl.exp(-x))
+def product(KIND: tl.constexpr, gate, up):
+    """activation(gate) * up in fp32; KIND says which, as `linear_config.GATES`. Each activation is x / (1 + e^-y)."""
+    if KIND == 1:
+        made = gate / (1.0 + tl.exp(-gate)) * up
+    elif KIND == 2:
+        made = gate / (1.0 + tl.exp(-(gate * 1.5957691216057308) * (gate * 0.044715 * gate + 1.0))) * up
+    else:
+        gate = tl.minimum(gate, 7.0)
+        up = tl.minimum(tl.maximum(up, -7.0), 7.0) + 1.0
+        made = gate / (1.0 + tl.exp(-(gate * 1.702))) * up
+    return made
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -43,7 +51,7 @@ def plain_kernel(
     WHOLE_STEPS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """y [rows, outputs] = x [rows, inputs] Wᵀ + bias + residual; if GATED, silu(x Wᵀ) * (x Upᵀ).
+    """y [rows, outputs] = x [rows, inputs] Wᵀ + bias + residual; if GATED, activation(x Wᵀ) * (x Upᵀ).
 
     WHOLE_STEPS: `inputs` is a multiple of TILE_INPUTS. Programs of the same weights are neighbours.
     """
@@ -81,7 +89,7 @@ def plain_kernel(
         x_at += TILE_INPUTS
         weight_at += TILE_INPUTS
     if GATED:
-        total = silu(total) * up_total
+        total = product(GATED, total, up_total)
     in_outputs = output < outputs
     if BIAS:
         total += tl.load(bias_ptr + output, mask=in_outputs, other=0.0).to(tl.float32)[None, :]
@@ -102,9 +110,10 @@ def launch(
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
+    gate: int = 0,
     pdl: bool = False,
 ) -> None:
-    """Computes y [rows, outputs] in tiles of `tile`."""
+    """Computes y [rows, outputs] in tiles of `tile`. `gate`: which of `GATES`, where there is an up."""
     rows, outputs = y.shape
     inputs = x.shape[1]
     grid = (triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs),)
@@ -124,7 +133,7 @@ def launch(
         tile.rows,
         tile.outputs,
         tile.inputs,
-        GATED=up is not None,
+        GATED=gate,
         BIAS=bias is not None,
         RESIDUAL=residual is not None,
         WHOLE_STEPS=inputs % tile.inputs == 0,

@@ -22,6 +22,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from parkway.backends.cuda.launch import multiprocessors, tile_map, weight_map
 from parkway.backends.cuda.linear_config import LinearConfig
+from parkway.backends.cuda.linear_epilogue import halves, product, store, store_coalesced, terms
 
 
 @gluon.jit
@@ -45,14 +46,14 @@ def _after(tile, row, output, k, inputs, row_tiles, output_tiles, band, STEP: gl
 
 
 @gluon.jit
-def _turn(stage, phase, STAGES: gl.constexpr):
+def turn(stage, phase, STAGES: gl.constexpr):
     """The next stage of the ring; the phase of its barriers changes with every round."""
     last = stage == STAGES - 1
     return gl.where(last, 0, stage + 1), gl.where(last, phase ^ 1, phase)
 
 
 @gluon.jit
-def _stage_before(stage, STAGES: gl.constexpr):
+def stage_before(stage, STAGES: gl.constexpr):
     """Computed, not remembered: Gluon 3.6 takes a variable set to the loop's own `stage` for one that never changes."""
     return gl.where(stage == 0, STAGES - 1, stage - 1)
 
@@ -104,66 +105,7 @@ def _load(sources, rings, walk, GATED: gl.constexpr, PDL: gl.constexpr):
         _load_weights(weight, up, ring, ready, stage, output, k, OUTPUTS, GATED)
         tma.async_copy_global_to_shared(x, [row * ROWS, k], ready.index(stage), x_ring.index(stage))
         tile, row, output, k = _after(tile, row, output, k, inputs, row_tiles, output_tiles, band, STEP)
-        stage, phase = _turn(stage, phase, STAGES)
-
-
-@gluon.jit
-def _halves(x):
-    """The left and the right half of a tile's columns."""
-    HALF: gl.constexpr = x.shape[1] // 2
-    return x.reshape([x.shape[0], 2, HALF]).permute([0, 2, 1]).split()
-
-
-@gluon.jit
-def _addends(
-    addends, extent, row, output, ROWS: gl.constexpr, WIDTH: gl.constexpr, LAYOUT: gl.constexpr,
-    BIAS: gl.constexpr, RESIDUAL: gl.constexpr,
-):  # fmt: skip
-    """What is added to a tile of sums, in this order; zeros in place of what is not there."""
-    bias, residual, residual_stride = addends
-    rows, outputs = extent
-    at_output = output + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
-    at_row = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
-    first = gl.zeros([WIDTH], gl.float32, gl.SliceLayout(0, LAYOUT))
-    second = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
-    if BIAS:
-        first = gl.load(bias + at_output, mask=at_output < outputs, other=0.0).to(gl.float32)
-    if RESIDUAL:
-        residual_at = residual + at_row.to(gl.int64)[:, None] * residual_stride + at_output[None, :]
-        inside = (at_row < rows)[:, None] & (at_output < outputs)[None, :]
-        second = gl.load(residual_at, mask=inside, other=0.0).to(gl.float32)
-    return first, second
-
-
-@gluon.jit
-def _store(y, extent, total, first, second, row, output, BIAS: gl.constexpr, RESIDUAL: gl.constexpr):
-    """total + first + second → y."""
-    rows, outputs = extent
-    if BIAS:
-        total += first[None, :]
-    if RESIDUAL:
-        total += second
-    at_row = row + gl.arange(0, total.shape[0], gl.SliceLayout(1, total.type.layout))
-    at_output = output + gl.arange(0, total.shape[1], gl.SliceLayout(0, total.type.layout))
-    inside = (at_row < rows)[:, None] & (at_output < outputs)[None, :]
-    y_at = y + at_row.to(gl.int64)[:, None] * outputs + at_output[None, :]
-    gl.store(y_at, total.to(y.dtype.element_ty), mask=inside)
-
-
-@gluon.jit
-def _store_coalesced(y, addends, extent, total, row, output, BIAS: gl.constexpr, RESIDUAL: gl.constexpr):
-    """The same by way of shared memory, in pieces of 64 outputs, so that a warp reads and writes whole lines."""
-    ROWS: gl.constexpr = total.shape[0]
-    WIDTH: gl.constexpr = total.shape[1]
-    if WIDTH > 64:
-        left, right = _halves(total)
-        _store_coalesced(y, addends, extent, left, row, output, BIAS, RESIDUAL)
-        _store_coalesced(y, addends, extent, right, row, output + WIDTH // 2, BIAS, RESIDUAL)
-    else:
-        LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
-        total = gl.convert_layout(total, LAYOUT)
-        first, second = _addends(addends, extent, row, output, ROWS, WIDTH, LAYOUT, BIAS, RESIDUAL)
-        _store(y, extent, total, first, second, row, output, BIAS, RESIDUAL)
+        stage, phase = turn(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -188,24 +130,24 @@ def _multiply(
         row = row * (ROWS * GROUPS) + GROUP * ROWS
         output = output * OUTPUTS
         if not COALESCED:  # these few are loaded before the sums are there
-            first, second = _addends(addends, extent, row, output, ROWS, WIDTH, LAYOUT, BIAS, RESIDUAL)
+            first, second = terms(addends, extent, row, output, ROWS, WIDTH, LAYOUT, BIAS, RESIDUAL)
         total = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
         for k in range(0, inputs, STEP):
             mbarrier.wait(ready.index(stage), phase)
             x = x_ring.index(stage).slice(GROUP * ROWS, ROWS)
             total = warpgroup_mma(x, ring.index(stage).permute((1, 0)), total, is_async=True)
             total = warpgroup_mma_wait(1, deps=[total])  # the step before has been multiplied: its stage is free
-            mbarrier.arrive(free.index(_stage_before(stage, STAGES)), pred=k > 0)
-            stage, phase = _turn(stage, phase, STAGES)
+            mbarrier.arrive(free.index(stage_before(stage, STAGES)), pred=k > 0)
+            stage, phase = turn(stage, phase, STAGES)
         total = warpgroup_mma_wait(0, deps=[total])
-        mbarrier.arrive(free.index(_stage_before(stage, STAGES)))
+        mbarrier.arrive(free.index(stage_before(stage, STAGES)))
         if GATED:
-            gate, up = _halves(total)
-            total = gate / (1.0 + gl.exp(-gate)) * up
+            gate, up = halves(total)
+            total = product(GATED, gate, up)
         if COALESCED:
-            _store_coalesced(y, addends, extent, total, row, output, BIAS, RESIDUAL)
+            store_coalesced(y, addends, extent, total, row, output, BIAS, RESIDUAL)
         else:
-            _store(y, extent, total, first, second, row, output, BIAS, RESIDUAL)
+            store(y, extent, total, first, second, row, output, BIAS, RESIDUAL)
 
 
 @gluon.jit(do_not_specialize=["rows", "band"])
@@ -215,7 +157,7 @@ def stream_kernel(
     GATED: gl.constexpr, BIAS: gl.constexpr, RESIDUAL: gl.constexpr, COALESCED: gl.constexpr,
     PDL: gl.constexpr,
 ):  # fmt: skip
-    """y [rows, outputs] = x [rows, inputs] Wᵀ + bias + residual; if GATED, silu(x Wᵀ) * (x Upᵀ)."""
+    """y [rows, outputs] = x [rows, inputs] Wᵀ + bias + residual; if GATED, activation(x Wᵀ) * (x Upᵀ)."""
     row_tiles, output_tiles = gl.cdiv(rows, ROWS), gl.cdiv(outputs, OUTPUTS)
     x_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, ROWS, STEP], x.layout)
     ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, OUTPUTS * 2 if GATED else OUTPUTS, STEP], weight.layout)
@@ -265,9 +207,10 @@ def launch(
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
+    gate: int = 0,
     pdl: bool = False,
 ) -> None:
-    """Computes y [rows, outputs] in tiles of `tile`."""
+    """Computes y [rows, outputs] in tiles of `tile`. `gate`: which of `GATES`, where there is an up."""
     rows, outputs = y.shape
     weights = weight_map(weight, tile.outputs, tile.inputs)
     tiles = triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs)
@@ -288,7 +231,7 @@ def launch(
         tile.inputs,
         tile.warps // 4,
         tile.stages,
-        GATED=up is not None,
+        GATED=gate,
         BIAS=bias is not None,
         RESIDUAL=residual is not None,
         COALESCED=tile.rows * tile.outputs > 64 * 64,

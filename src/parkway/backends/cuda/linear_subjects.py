@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from parkway.backends import Activation
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linear import gated, linear
 from parkway.backends.cuda.linear_config import LinearConfig, every_candidate
@@ -31,6 +32,7 @@ class LinearSubject:
     bias: torch.Tensor | None = None
     residual: torch.Tensor | None = None
     out_dtype: torch.dtype = torch.bfloat16
+    activation: Activation = "silu"
 
     @property
     def rows(self) -> int:
@@ -45,7 +47,7 @@ class LinearSubject:
         x = self.x[rows]
         residual = None if self.residual is None else self.residual[rows]
         if len(self.weights) == 2:
-            made = gated(x, self.weights[0], self.weights[1], config)
+            made = gated(x, self.weights[0], self.weights[1], config, activation=self.activation)
         else:
             made = linear(x, self.weights[0], config, bias=self.bias, residual=residual, out_dtype=self.out_dtype)
         bits = made.view(torch.int16 if made.dtype == torch.bfloat16 else torch.int32)
@@ -53,7 +55,7 @@ class LinearSubject:
         return bits * known
 
 
-def subjects(device: torch.device, seed: int) -> list[LinearSubject]:
+def subjects(device: torch.device, seed: int, activations: Sequence[Activation] = ("silu",)) -> list[LinearSubject]:
     """Both operations with all their epilogues, in shapes that no tile divides and in one that all divide."""
     chance = torch.Generator(device).manual_seed(seed)
     plain, pair = (every_candidate(matrices=matrices, streams=has_warpgroups()) for matrices in (1, 2))
@@ -69,7 +71,8 @@ def subjects(device: torch.device, seed: int) -> list[LinearSubject]:
     narrow = LinearSubject("linear", plain, strange_rows(chance, _ROWS, 1040), (wide_weight(chance, 200, 1040),))
     deep = LinearSubject("linear", plain, strange_rows(chance, _ROWS, 4096), (wide_weight(chance, 512, 4096),))
     gate, up = wide_weight(chance, 200, 1040), wide_weight(chance, 200, 1040)
-    return [biased, narrow, deep, LinearSubject("gated", pair, strange_rows(chance, _ROWS, 1040), (gate, up))]
+    x = strange_rows(chance, _ROWS, 1040)
+    return [biased, narrow, deep, *(LinearSubject("gated", pair, x, (gate, up), activation=how) for how in activations)]
 
 
 def strange_rows(chance: torch.Generator, rows: int, inputs: int) -> torch.Tensor:

@@ -10,10 +10,12 @@ from typing import Any, Protocol
 
 import torch
 
+from parkway.backends import Activation
 from parkway.backends.cuda import linear, linear_config, quantised, quantised_many
 from parkway.backends.cuda.chooser import Chooser
 from parkway.backends.cuda.device import EARLY_ABOVE, Device, launches_early
 from parkway.backends.cuda.launch import has_warpgroups
+from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.quantised import QuantMatrix
 from parkway.backends.cuda.weights import CudaMatrix, DenseMatrix
 
@@ -33,8 +35,8 @@ class Linears(Protocol):
     ) -> torch.Tensor:
         """x Wᵀ + bias + residual, [rows, matrix.rows]."""
 
-    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
-        """silu(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix, activation: Activation) -> torch.Tensor:
+        """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
 
 
 class ExactLinears:
@@ -77,29 +79,31 @@ class ExactLinears:
         kind = f"{out_dtype} {residual is not None}"
         return launch(self._config("linear", kind, x, (matrix,), launch), (matrix,))
 
-    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
-        """silu(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix, activation: Activation) -> torch.Tensor:
+        """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
+        if _type(gate) != _type(up):  # of a file that mixes types: no kernel has both
+            opened, values = (self.rows(x, each, out_dtype=torch.float32) for each in (gate, up))
+            return quantised_many.finished(opened, values, gate=GATES[activation])
         parts = _parts(x, gate, 2)
         if isinstance(gate, QuantMatrix) and isinstance(up, QuantMatrix) and parts > 1:
             opened = self._sums(x, gate, parts)
-            return quantised_many.finished(opened, self._sums(x, up, parts))
+            return quantised_many.finished(opened, self._sums(x, up, parts), gate=GATES[activation])
         pair = self._suited(x, gate, 0), self._suited(x, up, 1)
         pdl = pair[0] is gate and self._early(x, gate)
 
         def launch(config: Any, both: tuple[Any, ...]) -> torch.Tensor:
             first, second = both
             if isinstance(first, QuantMatrix):
-                return quantised.gated(x, first, second, config, pdl=pdl)
-            return linear.gated(x, first.values, second.values, config, pdl=pdl)
+                return quantised.gated(x, first, second, config, activation=activation, pdl=pdl)
+            return linear.gated(x, first.values, second.values, config, activation=activation, pdl=pdl)
 
-        return launch(self._config("gated", "", x, pair, launch), pair)
+        return launch(self._config("gated", activation, x, pair, launch), pair)
 
     def _config(
         self, operation: str, kind: str, x: torch.Tensor, matrices: tuple[CudaMatrix, ...], launch: Callable[..., Any]
     ) -> Any:
         first = matrices[0]
-        type_ = first.type if isinstance(first, QuantMatrix) else "bf16"
-        shape = f"{type_} {first.rows} x {first.columns} x {len(matrices)} {kind}"
+        shape = f"{_type(first)} {first.rows} x {first.columns} x {len(matrices)} {kind}"
 
         def candidates(rows: int) -> Sequence[Any]:
             if isinstance(first, QuantMatrix):
@@ -135,6 +139,10 @@ class ExactLinears:
         if room is None or room.numel() < matrix.rows * matrix.columns:
             room = self._decoded[place] = x.new_empty(matrix.rows * matrix.columns)
         return room
+
+
+def _type(matrix: CudaMatrix) -> str:
+    return matrix.type if isinstance(matrix, QuantMatrix) else "bf16"
 
 
 def _parts(x: torch.Tensor, matrix: CudaMatrix, matrices: int = 1) -> int:

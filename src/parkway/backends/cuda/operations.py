@@ -3,16 +3,17 @@
 Knows shapes and where things lie; which configuration of a kernel runs is the chooser's to say.
 """
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from parkway.backends import HeadNorms, KvShape, Rope
-from parkway.backends.cuda import attention, rows
+from parkway.backends import Activation, Attention, DeltaNet, Experts, KvShape
+from parkway.backends.cuda import attention, delta, delta_rows, pointwise, rows
 from parkway.backends.cuda.attention import Choices, Scratch, Work
 from parkway.backends.cuda.attention_work import SPLIT, Chunks, Sizes
 from parkway.backends.cuda.device import Device, launches_early
+from parkway.backends.cuda.experts import ExactExperts
 from parkway.backends.cuda.linears import Linears
 from parkway.backends.cuda.quantised import QuantMatrix, embed_rows
 from parkway.backends.cuda.weights import CudaMatrix, Together
@@ -28,7 +29,8 @@ class StepTensors:
     """A step's rows on the device, int32. A token of -1 is the one that its slot sampled last.
 
     tokens, slots, positions [rows] (position -1: nobody's row); tables [slots, pages]; logit_row [logit rows];
-    last_tokens [slots]. `chunks`: the same on the host, where the step is launched kernel by kernel.
+    last_tokens [slots]. `works`: attention's, by the window that a layer sees (0: all). `chunks`: the same rows on the
+    host, where the step is launched kernel by kernel.
     """
 
     tokens: torch.Tensor
@@ -37,31 +39,46 @@ class StepTensors:
     tables: torch.Tensor
     logit_row: torch.Tensor
     last_tokens: torch.Tensor
-    work: Work
+    works: Mapping[int, Work]
     chunks: Chunks | None
+    runs: delta.Runs | None = None
+    """Where layers keep states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Where KV lies, and what its rows are turned by: bf16 [pages, layers, 2, kv_heads, 64, head_dim], fp32 turns."""
+    """Where KV lies: bf16 [pages, layers, 2, kv_heads, 64, head_dim]. `turns`: what rows are turned by, float32, by the
+    id of each Rope. `states`: of slots, where layers keep them; `delta_config`: how those are computed."""
 
     kv: KvShape
     heads: int
     pages: torch.Tensor
-    rope: Rope
-    turns: torch.Tensor
+    turns: Mapping[int, torch.Tensor]
+    states: delta.States | None = None
+    delta_config: delta.Config | None = None
 
 
 class CudaOps:
     """Values are bf16 [rows, width]. `begin` a step, then run a model's forward pass.
 
-    `early_above`: with more rows than that, kernels are launched before those ahead of them have ended.
+    `early_above`: with more rows than that, kernels are launched before those ahead of them have ended. `hidden`: what
+    the logits of the newest forward pass are made of.
     """
 
-    def __init__(self, pool: Pool, linears: Linears, choices: Choices, device: Device, early_above: int) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        linears: Linears,
+        experts: ExactExperts,
+        choices: Choices,
+        device: Device,
+        early_above: int,
+    ) -> None:
         self.step: StepTensors
+        self.hidden: torch.Tensor
         self._pool = pool
         self._linears = linears
+        self._experts = experts
         self._choices = choices
         self._device = device
         self._early_above = early_above
@@ -78,8 +95,9 @@ class CudaOps:
         self.step = step
         self.early = launches_early(self._device, len(step.tokens), self._early_above)
 
-    def work_sizes(self, rows: int, chunks: int, pages: int) -> Sizes:
-        """How attention's lists are cut and how long they are, for steps of so many rows in so many chunks."""
+    def work_sizes(self, rows: int, chunks: int, pages: int, window: int) -> Sizes:
+        """How attention's lists are cut and how long they are, for steps of so many rows in so many chunks, of layers
+        that see the last `window` positions, or all where that is 0."""
         kv_heads = self._pool.kv.kv_heads
         group, configs = self._pool.heads // kv_heads, self._choices.of(rows)
         return Sizes.of(
@@ -89,18 +107,24 @@ class CudaOps:
             few_tokens=configs.few.height // group,
             many_tokens=configs.many.height // group,
             most_partials=self._partials,
+            window=window,
             abreast=attention.side_by_side(self._device.torch, kv_heads),
         )
 
-    def embed(self, table: CudaMatrix) -> torch.Tensor:
+    def embed(self, table: CudaMatrix, scale: float = 1.0) -> torch.Tensor:
         step = self.step
         ids = (step.tokens, step.slots, step.last_tokens)
         if isinstance(table, QuantMatrix):
-            return embed_rows(table, *ids, pdl=self.early)
-        return rows.embed(*ids, table.values, pdl=self.early)
+            x = embed_rows(table, *ids, pdl=self.early)
+        else:
+            x = rows.embed(*ids, table.values, pdl=self.early)
+        return x if scale == 1 else pointwise.scaled(x, scale, pdl=self.early)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
         return rows.rms_norm(x, weight, epsilon, pdl=self.early)
+
+    def norm_add(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, residual: torch.Tensor) -> torch.Tensor:
+        return rows.rms_norm(x, weight, epsilon, residual, pdl=self.early)
 
     def linear(self, x: torch.Tensor, weights: Together) -> tuple[torch.Tensor, ...]:
         made: list[torch.Tensor] = []
@@ -111,36 +135,61 @@ class CudaOps:
     def linear_add(self, x: torch.Tensor, weight: CudaMatrix, residual: torch.Tensor) -> torch.Tensor:
         return self._linears.rows(x, weight, residual)
 
-    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix) -> torch.Tensor:
-        return self._linears.gated(x, gate, up)
+    def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix, activation: Activation = "silu") -> torch.Tensor:
+        return self._linears.gated(x, gate, up, activation)
 
-    def rope_and_write(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: int, norms: HeadNorms | None = None
-    ) -> torch.Tensor:
+    def rope_and_write(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attention) -> torch.Tensor:
         step, pool = self.step, self._pool
-        places = (pool.turns, step.positions, step.slots, step.tables, pool.pages, layer, pool.rope)
-        return rows.rope_and_write(q, k, v, *places, norms, pdl=self.early)
+        turns = pool.turns[id(how.rope)] if how.rope else None
+        places = (turns, step.positions, step.slots, step.tables, pool.pages, how.layer, how.rope)
+        return rows.rope_and_write(q, k, v, *places, how.norms, pdl=self.early)
 
-    def attention(self, q: torch.Tensor, layer: int) -> torch.Tensor:
+    def attention(self, q: torch.Tensor, how: Attention) -> torch.Tensor:
         pool, step = self._pool, self.step
         by_head = q.view(len(q), pool.heads, pool.kv.head_dim)
         out = torch.empty(by_head.shape, dtype=torch.bfloat16, device=q.device)
         attention.attention(
             by_head,
             pool.pages,
-            layer,
+            how.layer,
             step.tables,
-            step.work,
+            step.works[how.window],
             self._scratch,
             out,
             config=self._choices.of(len(q)),
-            scale=1 / math.sqrt(pool.kv.head_dim),
+            scale=how.scale,
+            window=how.window,
+            soft_cap=how.soft_cap,
+            sinks=how.sinks,
             pdl=self.early,
         )
         return out.view(len(q), -1)
 
+    def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        return pointwise.sigmoid_gate(x, gate, pdl=self.early)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return pointwise.add(x, residual, pdl=self.early)
+
+    def experts_add(self, x: torch.Tensor, experts: Experts, residual: torch.Tensor) -> torch.Tensor:
+        return self._experts.add(x, experts, residual, pdl=self.early)
+
+    def delta_net(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor, how: DeltaNet
+    ) -> torch.Tensor:
+        states, config, runs = self._pool.states, self._pool.delta_config, self.step.runs
+        assert states, "a pool without states"
+        assert config, "nothing that computes states"
+        assert runs, "a step without runs"
+        return delta.delta_net(q, k, v, a, b, how, states, runs, config, pdl=self.early)
+
+    def gated_norm(self, x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+        return delta_rows.gated_norm(x, gate, weight, epsilon, pdl=self.early)
+
     def take(self, x: torch.Tensor) -> torch.Tensor:
         return rows.take(x, self.step.logit_row, pdl=self.early)
 
-    def logits(self, x: torch.Tensor, head: CudaMatrix) -> torch.Tensor:
-        return self._linears.rows(x, head, out_dtype=torch.float32)
+    def logits(self, x: torch.Tensor, head: CudaMatrix, soft_cap: float = 0.0) -> torch.Tensor:
+        self.hidden = x
+        made = self._linears.rows(x, head, out_dtype=torch.float32)
+        return pointwise.capped(made, soft_cap, pdl=self.early) if soft_cap else made

@@ -151,6 +151,19 @@ DEVICE u32 to_bf16_pair(float low, float high) {
     return pair;
 }
 
+// The low half of a word, or the high one, in both halves: an operand of half instructions that costs none of its own.
+DEVICE u32 low_twice(u32 word) {
+    u32 pair;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(pair) : "r"(word));
+    return pair;
+}
+
+DEVICE u32 high_twice(u32 word) {
+    u32 pair;
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(pair) : "r"(word));
+    return pair;
+}
+
 // a * b + c of each half, a bf16, rounded once to nearest, ties to even; subnormal ones count, as what comes out too.
 DEVICE u32 fma_bf16_pair(u32 a, u32 b, u32 c) {
     u32 pair;
@@ -158,10 +171,10 @@ DEVICE u32 fma_bf16_pair(u32 a, u32 b, u32 c) {
     return pair;
 }
 
-// x / (1 + e^-x), by the instructions that Triton makes of it.
-DEVICE float silu(float x) {
+// x / (1 + e^y), by the instructions that Triton makes of it.
+DEVICE float divided(float x, float y) {
     float power, quotient;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(__fsub_rn(0.0f, x), 1.4426950408889634f)));
+    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(y, 1.4426950408889634f)));
     asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(__fadd_rn(power, 1.0f)));
     return quotient;
 }

@@ -27,6 +27,19 @@ DEVICE void store(const Product &p, int row, int output, float value) {
 
 template <int PAIRS, int TOKENS> using Totals = float[PAIRS][TOKENS / 8][4];
 
+// What `linear_plain.product` computes, in the same order.
+DEVICE float product(int kind, float gate, float up) {
+    if (kind == 1)
+        return __fmul_rn(divided(gate, __fsub_rn(0.0f, gate)), up);
+    if (kind == 2) {
+        float cube = __fadd_rn(__fmul_rn(__fmul_rn(gate, 0.044715f), gate), 1.0f);
+        return __fmul_rn(divided(gate, __fmul_rn(__fsub_rn(0.0f, __fmul_rn(gate, 1.5957691216057308f)), cube)), up);
+    }
+    gate = fminf(gate, 7.0f);
+    up = __fadd_rn(fminf(fmaxf(up, -7.0f), 7.0f), 1.0f);
+    return __fmul_rn(divided(gate, __fsub_rn(0.0f, __fmul_rn(gate, 1.702f))), up);
+}
+
 // `other`: of a warp with one band the other matrix's totals, if there are two matrices.
 template <int BANDS, int PAIRS, int TOKENS>
 DEVICE void store_all(const Product &p, int owner, const Totals<PAIRS, TOKENS> &totals,
@@ -38,7 +51,7 @@ DEVICE void store_all(const Product &p, int owner, const Totals<PAIRS, TOKENS> &
         float first = totals[pair][j][i % 2];
         float second = BANDS == 1 ? other[pair][j][i % 2] : totals[pair][j][2 + i % 2];
         if (p.gated) {
-            store(p, row, (owner * PAIRS + pair) * BAND + lane / 4, __fmul_rn(silu(first), second));
+            store(p, row, (owner * PAIRS + pair) * BAND + lane / 4, product(p.gated, first, second));
             continue;
         }
         int output = (owner * BANDS + pair * 2) * BAND + lane / 4;
@@ -76,16 +89,11 @@ template <int PAIRS, int TOKENS> DEVICE void take(Totals<PAIRS, TOKENS> &totals,
 
 // A tile of each band times the activations of its columns.
 template <class Type, int BANDS, int PAIRS, int TOKENS, class Unit>
-DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4],
-                          const typename Bands<Type, BANDS>::Places &places, const u8 *tiles, const u8 *x) {
-    if (Bands<Type, BANDS>::SCRATCH) {
-        places.prepare(tiles);
-        __syncwarp();
-    }
+DEVICE void multiply_tile(Totals<PAIRS, TOKENS> &totals, Fragments<PAIRS> (&a)[4], const u8 *tiles, const u8 *x) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         Bands<Type, BANDS> quants;
-        quants.load(places, tiles, half);
+        quants.load(tiles, half, threadIdx.x % 32);
 #pragma unroll
         for (int word = half * 4; word < half * 4 + 4; word++) {
             Unit::make_room(word);
@@ -143,11 +151,6 @@ template <int GROUP> DEVICE void meet_group(int part) {
         meet_some(part + 1, GROUP * 32);
 }
 
-// A warp's, behind so many bytes of others.
-template <class Type, int BANDS> DEVICE u8 *scratch_of(int before) {
-    return room + before + threadIdx.x / 32 * Bands<Type, BANDS>::SCRATCH;
-}
-
 // One block: y for all rows of x and the outputs of its warps' bands. SERIAL: a warp walks all parts, one after the
 // other; else each part has warps of its own.
 template <class Type, int BANDS, int ROWS, int GROUP, int DEPTH, bool SERIAL, class Unit>
@@ -157,7 +160,6 @@ DEVICE void multiply_rows(const Product &p) {
     int parts = blockDim.x / (32 * GROUP);
     Activations<ROWS, GROUP, DEPTH> x(p, task, room);
     Ring<Type, BANDS, DEPTH> ring(p, task, room + parts * (DEPTH * x.SLOT));
-    typename Bands<Type, BANDS>::Places places(scratch_of<Type, BANDS>(parts * DEPTH * (x.SLOT + GROUP * ring.SLOT)));
     int lane_at = Unit::lane_at();
 #pragma unroll
     for (int slot = 0; slot < DEPTH - 1; slot++)
@@ -185,7 +187,7 @@ DEVICE void multiply_rows(const Product &p) {
         }
         close_group();
         const u8 *tiles = ring.slots + slot * ring.SLOT, *columns = x.slots + slot * x.SLOT + lane_at;
-        multiply_tile<Type, BANDS, PAIRS, TOKENS, Unit>(totals, a, places, tiles, columns);
+        multiply_tile<Type, BANDS, PAIRS, TOKENS, Unit>(totals, a, tiles, columns);
         slot = slot == DEPTH - 1 ? 0 : slot + 1;
         if (SERIAL && tile + 1 == task.split_end) {
             Unit::finish();
@@ -212,7 +214,6 @@ template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Produc
     Window<ROWS> x(p, task, room);
     int rings = p.splits * p.window * x.SLOT;
     BulkRing<Type, BANDS> ring(p, task, room + rings);
-    typename Bands<Type, BANDS>::Places places(scratch_of<Type, BANDS>(rings + warps * p.depth * ring.SLOT));
     if (lane == 0) {
         ring.begin();
         if (sharer == 0)
@@ -242,7 +243,7 @@ template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Produc
             if (x.is_short() && left < task.end - task.tile)
                 x.leave(p, x_at.before(), sharer == 0);
         }
-        multiply_tile<Type, BANDS, PAIRS, 8, Unit>(totals, a, places, ring.tiles(at.slot), x.rows(x_at.slot) + lane_at);
+        multiply_tile<Type, BANDS, PAIRS, 8, Unit>(totals, a, ring.tiles(at.slot), x.rows(x_at.slot) + lane_at);
         at.advance();
         x_at.advance();
     }

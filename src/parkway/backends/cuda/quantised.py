@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parkway.backends import Activation
 from parkway.backends.cuda import nvrtc, quantised_pack
+from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.quantised_config import (
     MAX_ROWS,
     QuantConfig,
@@ -143,13 +145,19 @@ def linear(
 
 
 def gated(
-    x: torch.Tensor, gate: QuantMatrix, up: QuantMatrix, config: QuantConfig, *, pdl: bool = False
+    x: torch.Tensor,
+    gate: QuantMatrix,
+    up: QuantMatrix,
+    config: QuantConfig,
+    *,
+    activation: Activation = "silu",
+    pdl: bool = False,
 ) -> torch.Tensor:
-    """silu(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]; arguments as in `linear`, gate and up of one type and shape."""
+    """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]; arguments as in `linear`, gate and up of a type and shape."""
     y = x.new_empty((len(x), gate.rows))
     if (gate.type, gate.rows, gate.columns) != (up.type, up.rows, up.columns):
         raise ValueError(f"{gate.type} and {up.type}: not one type and one shape")
-    _multiply(x, (gate, up), config, y, None, None, pdl)
+    _multiply(x, (gate, up), config, y, None, None, pdl, GATES[activation])
     return y
 
 
@@ -193,6 +201,7 @@ def _multiply(
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     pdl: bool,
+    gate: int = 0,
 ) -> None:
     first, count = matrices[0], len(matrices)
     _check(x, first, y, bias, residual)
@@ -211,7 +220,7 @@ def _multiply(
         first.rows,
         first.tiles,
         parts,
-        count == 2,
+        gate,
         y.dtype == torch.float32,
         config.group,
         config.depth,

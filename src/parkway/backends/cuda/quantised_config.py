@@ -41,9 +41,12 @@ _FEW = (QuantConfig(2, 2, 3), QuantConfig(2, 1, 2), QuantConfig(1, 1, 3), QuantC
 _FEW_BULK = (
     *(QuantConfig(2, group, depth, window=16) for group, depth in ((3, 2), (12, 2), (12, 3), (3, 3), (6, 4), (2, 4))),
     QuantConfig(2, 12, 2, window=4),
+    *(QuantConfig(1, group, depth, window=16) for group, depth in ((4, 3), (6, 3), (12, 2))),
+    *(QuantConfig(4, group, depth, window=16) for group, depth in ((6, 2), (6, 3), (2, 3), (1, 4))),
+    *(QuantConfig(bands, group, depth, window=4) for bands, group, depth in ((2, 2, 4), (2, 2, 3), (1, 4, 3))),
     *_FEW[:2],
 )
-"""Of Hopper GPUs, which have bulk copies."""
+"""Of Hopper GPUs, which have bulk copies. A short window leaves room for the next kernel, which begins to fetch."""
 _SOME = (
     QuantConfig(2, 2, 3),
     QuantConfig(2, 4, 2),
@@ -108,9 +111,14 @@ def fits(config: QuantConfig, rows: int, type_name: str, matrices: int, parts: i
         return False
     if config.window and rows > FEW_ROWS:
         return False
-    if threads(config, matrices, parts) > (FEW_THREADS if config.window else MAX_THREADS):
+    if threads(config, matrices, parts) > _bound(config):
         return False
     return shared_bytes(config, rows, type_name, matrices, parts, min(config.window, _LEAST_WINDOW)) <= SHARED_BYTES
+
+
+def _bound(config: QuantConfig) -> int:
+    """Threads of a block, at most; a warp with many bands needs more registers."""
+    return FEW_THREADS if config.window and config.bands <= 2 else MAX_THREADS
 
 
 def walkers(config: QuantConfig, matrices: int, parts: int) -> int:
@@ -138,7 +146,7 @@ def window(config: QuantConfig, rows: int, type_name: str, matrices: int, parts:
 
 
 def shared_bytes(config: QuantConfig, rows: int, type_name: str, matrices: int, parts: int, window: int = 0) -> int:
-    """Of a block: activations, rings and scales of its warps, or afterwards their totals."""
+    """Of a block: activations and rings of its warps, or afterwards their totals."""
     groups, count, kind = walkers(config, matrices, parts), row_tile(rows), LAYOUTS[type_name]
     warps = groups * config.group
     slot = config.bands * kind.tile_bytes
@@ -148,14 +156,14 @@ def shared_bytes(config: QuantConfig, rows: int, type_name: str, matrices: int, 
     else:
         activations = groups * config.depth * TILE_COLUMNS * count * 2
     totals = warps * -(-config.bands // 2) * 16 * max(8, count) * 4
-    return max(activations + warps * (config.depth * slot + config.bands * kind.scratch_bytes), totals)
+    return max(activations + warps * config.depth * slot, totals)
 
 
 def line(config: QuantConfig, rows: int, type_name: str) -> str:
     """What is compiled behind quantised.cu."""
     count = row_tile(rows)
     if config.window:
-        return entry("Product", f"multiply_few<{type_name}, {config.bands}, {count}>", FEW_THREADS)
+        return entry("Product", f"multiply_few<{type_name}, {config.bands}, {count}>", _bound(config))
     unit = f"{'FourWarps' if config.four_warps else 'OneWarp'}<{count}>"
     serial = "true" if config.serial else "false"
     arguments = f"{type_name}, {config.bands}, {count}, {config.group}, {config.depth}, {serial}, {unit}"

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from parkway.backends.cuda import quantised
-from parkway.backends.cuda.linear_plain import silu
+from parkway.backends.cuda.linear_plain import product
 from parkway.backends.cuda.quantised import QuantMatrix, split_columns
 
 _TILE = 1024
@@ -26,13 +26,13 @@ def _finish(
     sums_ptr, up_ptr, bias_ptr, residual_ptr, residual_stride, y_ptr, rows, WIDTH: tl.constexpr,
     GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """y = sums + bias + residual; if GATED, silu(sums) * up."""
+    """y = sums + bias + residual; if GATED, activation(sums) * up."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     inside = column < WIDTH
     value = tl.load(sums_ptr + row * WIDTH + column, mask=inside, other=0.0)
     if GATED:
-        value = silu(value) * tl.load(up_ptr + row * WIDTH + column, mask=inside, other=0.0)
+        value = product(GATED, value, tl.load(up_ptr + row * WIDTH + column, mask=inside, other=0.0))
     if BIAS:
         value += tl.load(bias_ptr + column, mask=inside, other=0.0)
     if RESIDUAL:
@@ -58,16 +58,18 @@ def finished(
     *,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
+    gate: int = 0,
     out_dtype: torch.dtype = torch.bfloat16,
 ) -> torch.Tensor:
-    """total + bias + residual, or silu(total) * up, rounded once: [rows, width] of fp32 sums, contiguous."""
+    """total + bias + residual, or activation(total) * up, rounded once: [rows, width] of fp32 sums, contiguous. `gate`:
+    which of `GATES`, where there is an up."""
     rows, width = total.shape
     y = torch.empty((rows, width), dtype=out_dtype, device=total.device)
     options: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
     _finish[(rows, triton.cdiv(width, _TILE))](
         *(total, total if up is None else up, total if bias is None else bias),
         *(total if residual is None else residual, 0 if residual is None else residual.stride(0), y, rows, width),
-        *(up is not None, bias is not None, residual is not None, _TILE),
+        *(gate, bias is not None, residual is not None, _TILE),
         **options,
     )
     return y

@@ -18,7 +18,7 @@ import torch
 from parkway.backends.cuda import linear as dense
 from parkway.backends.cuda import linear_config, nvrtc, quantised_many
 from parkway.backends.cuda.launch import has_warpgroups
-from parkway.backends.cuda.linear_config import LinearConfig
+from parkway.backends.cuda.linear_config import GATES, LinearConfig
 from parkway.backends.cuda.linear_subjects import wide
 from parkway.backends.cuda.quantised import QuantMatrix, gated, linear, pack
 from parkway.backends.cuda.quantised_config import MAX_ROWS, QuantConfig, candidates, every_candidate, lines, splits
@@ -36,8 +36,6 @@ _SHAPES: tuple[tuple[int, tuple[int, ...]], ...] = (
 _STRANGERS = (3, 11, 45)
 _MARGIN = 64
 """NaN columns right of the last one."""
-_HALVES = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}
-"""Where a block has numbers of 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class QuantSubject:
 
         first, *second = self.matrices
         up = sums(second[0]) if second else None
-        how: dict[str, Any] = {} if second else {"bias": first.bias, "residual": residual}
+        how: dict[str, Any] = {"gate": GATES["silu"]} if second else {"bias": first.bias, "residual": residual}
         return quantised_many.finished(sums(first), up, out_dtype=self.out_dtype, **how)
 
 
@@ -134,11 +132,15 @@ def wide_blocks(type_name: str, chance: torch.Generator, rows: int, columns: int
     shape = rows, columns // 2 // kind.block_columns
     drawn = torch.randint(0, 256, (*shape, kind.block_bytes), generator=chance, device=chance.device)
     blocks = drawn.to("cpu", torch.uint8).numpy()
-    for at in _HALVES[type_name]:
+    for at in kind.halves:
         scales = wide(chance, shape).float().clamp(-(2.0**12), 2.0**12).to("cpu", torch.float16)
         blocks[..., at : at + 2] = scales.numpy()[..., None].view(np.uint8)
     negative = np.roll(blocks, TILE_COLUMNS // kind.block_columns, axis=1)
-    for at in _HALVES[type_name]:
+    if type_name == "MXFP4":
+        for each in (blocks, negative):  # the exponents are those of 2^-16 … 2^15
+            each[..., 0] = each[..., 0] % 32 + 112
+        negative[..., 1:] ^= 0x88
+    for at in kind.halves:
         negative[..., at + 1] ^= 128
     return np.concatenate([blocks, negative], axis=1).reshape(rows, -1)
 

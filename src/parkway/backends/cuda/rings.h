@@ -15,7 +15,7 @@ struct Product {
     void *y;               // fp32 [rows, outputs] if `floats`, else bf16
     i64 x_stride, residual_stride;
     int rows, columns, outputs, tiles, splits;
-    int gated;             // y = silu(x W0ᵀ) * (x W1ᵀ)
+    int gated;             // y = activation(x W0ᵀ) * (x W1ᵀ) where not 0; which
     int floats;
     int group, depth, window;  // of multiply_few: warps of a walker, tiles of a ring of weights, of one of activations
 };
@@ -43,7 +43,7 @@ template <int BANDS, bool SERIAL> struct Task {
         bool both = BANDS > 1 && p.gated;
         int band = both ? owner * (BANDS / 2) + b / 2 : owner * BANDS + b, last = (p.outputs - 1) / BAND;
         i64 at = (i64)(band < last ? band : last) * p.tiles + tile;
-        return p.weights[both ? b % 2 : matrix] + at * tile_bytes;
+        return ((both ? b % 2 : matrix) ? p.weights[1] : p.weights[0]) + at * tile_bytes;
     }
 };
 

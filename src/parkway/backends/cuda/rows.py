@@ -36,14 +36,20 @@ def _take(out_ptr, x_ptr, stride, rows_ptr, WIDTH: tl.constexpr, PDL: tl.constex
 
 
 @triton.jit
-def _rms_norm(out_ptr, x_ptr, stride, weight_ptr, epsilon, WIDTH: tl.constexpr, PDL: tl.constexpr):
+def _rms_norm(
+    out_ptr, x_ptr, stride, weight_ptr, residual_ptr, residual_stride, epsilon, WIDTH: tl.constexpr,
+    RESIDUAL: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, triton.next_power_of_2(WIDTH))
     weight = tl.load(weight_ptr + lanes, mask=lanes < WIDTH, other=0.0)
     wait(PDL)
     x = tl.load(x_ptr + row * stride + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
-    tl.store(out_ptr + row * WIDTH + lanes, (x * scale * weight).to(tl.bfloat16), mask=lanes < WIDTH)
+    made = x * scale * weight
+    if RESIDUAL:
+        made += tl.load(residual_ptr + row * residual_stride + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * WIDTH + lanes, made.to(tl.bfloat16), mask=lanes < WIDTH)
 
 
 @triton.jit
@@ -126,11 +132,20 @@ def take(x: torch.Tensor, rows: torch.Tensor, *, pdl: bool = False) -> torch.Ten
     return out
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float, *, pdl: bool = False) -> torch.Tensor:
-    """x / sqrt(mean(x²) + epsilon) * weight of bf16 [rows, width] in fp32, rounded once; weight is float32 [width]."""
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    epsilon: float,
+    residual: torch.Tensor | None = None,
+    *,
+    pdl: bool = False,
+) -> torch.Tensor:
+    """x / sqrt(mean(x²) + epsilon) * weight of bf16 [rows, width] in fp32, and the residual added where there is one,
+    rounded once; weight is float32 [width]."""
     out = torch.empty(x.shape, dtype=torch.bfloat16, device=x.device)
-    width = x.shape[1]
-    _rms_norm[(len(x),)](out, x, x.stride(0), weight, epsilon, width, pdl, **_options(width, pdl))
+    width, added = x.shape[1], x if residual is None else residual
+    places = (out, x, x.stride(0), weight, added, added.stride(0), epsilon)
+    _rms_norm[(len(x),)](*places, width, residual is not None, pdl, **_options(width, pdl))
     return out
 
 
@@ -138,29 +153,32 @@ def rope_and_write(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    turns: torch.Tensor,
+    turns: torch.Tensor | None,
     positions: torch.Tensor,
     slots: torch.Tensor,
     tables: torch.Tensor,
     pool: torch.Tensor,
     layer: int,
-    rope: Rope,
+    rope: Rope | None,
     norms: HeadNorms | None = None,
     *,
     pdl: bool = False,
 ) -> torch.Tensor:
-    """Norms and turns the heads of q, in place, and of k, and writes k and v to the rows' pages. Returns q.
+    """Norms and turns the heads of q, in place, and of k, and writes k and v to the rows' pages. Returns q. Without a
+    rope nothing is turned.
 
     q, k and v are bf16 [rows, heads x head_dim] with any distance between rows; turns are `Rope.turns` on the device.
     A row at position -1 is nobody's: nothing of it is changed or written.
     """
     kv_heads, head_dim = pool.shape[3], pool.shape[5]
     group = q.shape[1] // (kv_heads * head_dim)
-    q_norm, k_norm, epsilon = (norms.q, norms.k, norms.epsilon) if norms else (turns, turns, 0.0)
+    turned = q if turns is None else turns  # of which nothing is read
+    q_norm, k_norm, epsilon = (norms.q, norms.k, norms.epsilon) if norms else (turned, turned, 0.0)
+    dims, neighbours = (rope.dims, rope.pairs == "neighbours") if rope else (0, False)
     _rope_and_write[(len(q), kv_heads)](
-        *(q, q.stride(0), k, k.stride(0), v, v.stride(0), turns, positions, slots, tables, tables.stride(0)),
+        *(q, q.stride(0), k, k.stride(0), v, v.stride(0), turned, positions, slots, tables, tables.stride(0)),
         *(pool, layer, pool.shape[1], q_norm, k_norm, epsilon),
-        *(kv_heads, group, head_dim, rope.dims, rope.pairs == "neighbours", norms is not None, pdl),
+        *(kv_heads, group, head_dim, dims, neighbours, norms is not None, pdl),
         **_options(group * head_dim, pdl),
     )
     return q

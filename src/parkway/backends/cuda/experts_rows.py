@@ -1,0 +1,68 @@
+"""Rows of a mixture of experts on their way: to their experts' places, and back to one row, in the order of choice."""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from parkway.backends.cuda.attention_kernels import wait
+from parkway.backends.cuda.experts_route import Routes
+
+_TILE = 1024
+"""Values of a row that a program has: each is computed by itself, so any number gives the same bits."""
+
+
+@triton.jit
+def _spread(x_ptr, x_stride, places_ptr, y_ptr, WIDTH: tl.constexpr, CHOSEN: tl.constexpr, TILE: tl.constexpr,
+            PDL: tl.constexpr):  # fmt: skip
+    row, lane = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    wait(PDL)
+    values = tl.load(x_ptr + row * x_stride + lane, mask=lane < WIDTH)
+    for c in tl.static_range(CHOSEN):
+        place = tl.load(places_ptr + row * CHOSEN + c).to(tl.int64)
+        tl.store(y_ptr + place * WIDTH + lane, values, mask=lane < WIDTH)
+
+
+@triton.jit
+def _combine(y_ptr, places_ptr, weights_ptr, residual_ptr, residual_stride, out_ptr, WIDTH: tl.constexpr,
+             CHOSEN: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+    row, lane = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    total = tl.zeros((TILE,), tl.float32)
+    wait(PDL)
+    for c in tl.static_range(CHOSEN):
+        place = tl.load(places_ptr + row * CHOSEN + c).to(tl.int64)
+        result = tl.load(y_ptr + place * WIDTH + lane, mask=lane < WIDTH, other=0.0).to(tl.float32)
+        total += tl.load(weights_ptr + row * CHOSEN + c) * result
+    residual = tl.load(residual_ptr + row * residual_stride + lane, mask=lane < WIDTH, other=0.0)
+    tl.store(out_ptr + row * WIDTH + lane, (total + residual.to(tl.float32)).to(tl.bfloat16), mask=lane < WIDTH)
+
+
+def spread(x: torch.Tensor, routes: Routes, *, pdl: bool = False) -> torch.Tensor:
+    """Every row at each of its places, bf16 [rows * chosen, width]."""
+    rows, width = x.shape
+    chosen = routes.places.shape[1]
+    y = x.new_empty((rows * chosen, width))
+    _spread[(rows, triton.cdiv(width, _TILE))](
+        x, x.stride(0), routes.places, y, width, chosen, _TILE, pdl, **_options(pdl)
+    )
+    return y
+
+
+def combine(y: torch.Tensor, routes: Routes, residual: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
+    """residual + a row's results y [places, width] times their weights, in fp32 and in the order of choice; rounded
+    once to bf16."""
+    rows, width = residual.shape
+    out = y.new_empty((rows, width))
+    _combine[(rows, triton.cdiv(width, _TILE))](
+        *(y, routes.places, routes.weights, residual, residual.stride(0), out),
+        *(width, routes.places.shape[1], _TILE, pdl),
+        **_options(pdl),
+    )
+    return out
+
+
+def _options(pdl: bool) -> dict[str, Any]:
+    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": pdl}
