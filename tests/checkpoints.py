@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, TokenType, get_tensor_name_map
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from parkway.backends.quant import block_columns
 from parkway.weights.shapes import Shape
 from tests.quantised import quantised
 
@@ -51,17 +52,21 @@ CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Q
 
 def tiny_llama(path: Path, *, types: tuple[str, ...] = ("Q4_1",), seed: int = 0) -> Path:
     """A GGUF file of a Llama of two layers. The vocabulary has 262 tokens."""
-    return tiny_gguf(path, WIDE if any(kind.endswith("_K") for kind in types) else LLAMA, types=types, seed=seed)
+    wide = max(map(block_columns, types)) == WIDE.width
+    return tiny_gguf(path, WIDE if wide else LLAMA, types=types, seed=seed)
 
 
-def tiny_gguf(path: Path, shape: Shape, *, types: tuple[str, ...] = ("Q4_1",), seed: int = 0) -> Path:
+def tiny_gguf(
+    path: Path, shape: Shape, *, types: tuple[str, ...] = ("Q4_1",), seed: int = 0, part_tensors: int = 0
+) -> Path:
     """Writes a GGUF file to `path` and returns it.
 
     `types` are GGUF's names of types; the matrices take them in turn, the embedding first, the head last.
+    `part_tensors`: most in one file; there are several then, with numbers behind their names.
     """
-    writer = GGUFWriter(path, shape.architecture)
+    writer = GGUFWriter(path, shape.architecture, split_max_tensors=part_tensors)
     _write_shape(writer, shape)
-    _write_tokenizer(writer)
+    write_gguf_tokenizer(writer)
     kinds = cycle(types)
     for name, values in drawn(shape, seed).items():
         kind = next(kinds) if values.ndim == 2 else "F32"
@@ -104,8 +109,8 @@ def drawn(shape: Shape, seed: int) -> dict[str, Float32s]:
     types of floats."""
     random = np.random.default_rng(seed)
     made = {
-        name: random.standard_normal((rows, columns), np.float32) / np.float32(np.sqrt(columns))
-        for name, rows, columns in shape.matrices
+        name: random.standard_normal(extent, np.float32) / np.float32(np.sqrt(extent[-1]))
+        for name, extent in shape.matrices
     }
     for name, width in shape.norms:
         made[name] = _short(np.float32(1) + np.float32(0.1) * random.standard_normal(width, np.float32))
@@ -239,7 +244,7 @@ def _write_shape(writer: GGUFWriter, shape: Shape) -> None:
     writer.add_vocab_size(shape.vocabulary)
 
 
-def _write_tokenizer(writer: GGUFWriter) -> None:
+def write_gguf_tokenizer(writer: GGUFWriter) -> None:
     plain = len(TOKENS) - len(SPECIALS)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

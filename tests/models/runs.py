@@ -38,14 +38,13 @@ def cpu_model(path: Path, **machine: Any) -> Rig:
     """The model's program, which makes logits [rows, vocabulary]."""
     model = build_model(open_checkpoint(path), CpuPack())
     config = model.config
-    return Rig(
-        lambda recorder: [model.forward(recorder)], heads=config.heads, kv=config.kv, rope=config.rope, **machine
-    )
+    shape = {"heads": config.heads, "kv": config.kv, "states": config.states}
+    return Rig(lambda recorder: [model.forward(recorder)], **{**shape, **machine})
 
 
 def reference_model(path: Path, activations: str) -> Callable[[ReferenceStep], Floats]:
     model = build_model(open_checkpoint(path), ReferencePack())
-    ops = ReferenceOps(model.config.heads, model.config.kv, model.config.rope, activations)
+    ops = ReferenceOps(model.config.kv, activations, state_shape=model.config.states)
 
     def run(step: ReferenceStep) -> Floats:
         ops.step = step

@@ -72,7 +72,42 @@ def test_a_tensor_type_that_is_not_built_is_named(good: Path, name: str) -> None
 
 def test_an_unsupported_architecture_is_named(good: Path) -> None:
     path = altered(good, architecture="mamba")
-    assert sentence(path, Unsupported) == "architecture 'mamba' is not supported; supported: llama, qwen2, qwen3"
+    assert sentence(path, Unsupported).startswith("architecture 'mamba' is not supported; supported: llama, smollm3, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("bert", "an encoder"),
+        ("gemma-embedding", "an encoder"),
+        ("deepseek2", "multi-head latent attention"),
+        ("clip", "a projector"),
+    ],
+)
+def test_a_model_of_another_kind_is_named_for_what_it_is(good: Path, name: str, what: str) -> None:
+    told = sentence(altered(good, architecture=name), Unsupported)
+    assert told.startswith(f"architecture {name!r} ({what}) is not supported; supported: ")
+
+
+@pytest.mark.parametrize(("kind", "what"), [("adapter", "an adapter (LoRA)"), ("mmproj", "a projector for images")])
+def test_a_file_that_is_no_model_is_named_for_what_it_is(good: Path, kind: str, what: str) -> None:
+    assert sentence(altered(good, values={"general.type": kind}), Unsupported).startswith(f"this is {what}")
+
+
+def test_a_llama_with_experts_is_named(good: Path) -> None:
+    told = sentence(altered(good, values={"llama.expert_count": 8}), Unsupported)
+    assert told == "a Llama with experts (Mixtral) is not supported"
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_q.weight.lora_a", "v.blk.0.attn_q.weight", "blk.1.post_ffw_norm.weight"])
+def test_a_tensor_that_has_no_place_is_named(good: Path, name: str) -> None:
+    path = altered(good, tensors={name: np.zeros((4, 32), np.float32)})
+    assert sentence(path, Unsupported) == f"tensor {name} is not supported: it has no place in this family"
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_rot_embd.weight", "rope_factors_short.weight"])
+def test_what_only_repeats_the_metadata_is_not_missed(good: Path, name: str) -> None:
+    assert load_model(altered(good, tensors={name: np.zeros(8, np.float32)}), EngineSettings())
 
 
 @pytest.mark.parametrize(
@@ -125,14 +160,15 @@ def test_counts_that_do_not_go_together_are_named(good: Path, values: dict[str, 
     assert sentence(altered(good, values=values), BadFile) == wanted
 
 
-@pytest.mark.parametrize("scaling", ["yarn", "longrope", "su"])
+@pytest.mark.parametrize("scaling", ["dynamic", "proportional"])
 def test_rope_scaling_that_is_not_built_is_named(good: Path, scaling: str) -> None:
     path = altered(good, values={"llama.rope.scaling.type": scaling})
-    assert sentence(path, Unsupported) == f"rope scaling '{scaling}' is not supported yet"
+    assert sentence(path, Unsupported) == f"rope scaling '{scaling}' is not supported"
 
 
-def test_linear_rope_scaling_without_its_factor_is_named(good: Path) -> None:
-    path = altered(good, values={"llama.rope.scaling.type": "linear"})
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_rope_scaling_without_its_factor_is_named(good: Path, kind: str) -> None:
+    path = altered(good, values={"llama.rope.scaling.type": kind})
     assert sentence(path, BadFile) == "metadata key llama.rope.scaling.factor is missing"
 
 
@@ -155,10 +191,11 @@ def test_biases_that_llama_may_have_are_all_or_none(good: Path) -> None:
     assert sentence(path, BadFile) == "tensor blk.0.attn_q.bias is missing"
 
 
-@pytest.mark.parametrize("name", ["blk.1.attn_output.bias", "blk.0.ffn_up.bias", "output.bias"])
+@pytest.mark.parametrize("name", ["blk.1.attn_norm.bias", "blk.0.ffn_up.bias", "output.bias"])
 def test_a_bias_that_the_forward_pass_would_leave_out_is_named(good: Path, name: str) -> None:
     path = altered(good, tensors={name: np.zeros(WIDTH, np.float32)})
-    assert sentence(path, Unsupported) == f"tensor {name} is not supported: no bias is, except q, k and v's"
+    wanted = f"tensor {name} is not supported: no bias is, except q, k, v's and their output's in this family"
+    assert sentence(path, Unsupported) == wanted
 
 
 def test_a_vocabulary_that_is_not_the_embeddings_is_named(good: Path) -> None:
@@ -169,6 +206,10 @@ def test_a_vocabulary_that_is_not_the_embeddings_is_named(good: Path) -> None:
 def test_heads_of_absurd_width_are_named(good: Path) -> None:
     path = altered(good, values={"llama.attention.key_length": 2**31, "llama.attention.value_length": 2**31})
     assert sentence(path, BadFile) == "heads of 2147483648 lanes make no sense"
+
+
+def test_layers_of_absurd_number_are_named(good: Path) -> None:
+    assert sentence(altered(good, values={"llama.block_count": 2**30}), BadFile) == "1073741824 layers make no sense"
 
 
 def test_head_widths_that_differ_are_refused(good: Path) -> None:

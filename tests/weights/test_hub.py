@@ -29,12 +29,14 @@ FOLDER += ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors
 
 
 class Hub:
-    """Answers as the hub does. `files` are those of the one repository; `breaks` is how many downloads break off."""
+    """Answers as the hub does. `files` are those of the one repository; `breaks` is how many downloads break off;
+    `falls`: with that, the hub is down."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.files: dict[str, bytes] = {}
         self.refusal: tuple[int, str] | None = None
         self.breaks = 0
+        self.falls = False
         self.asked: list[tuple[str, str, str | None]] = []
         self.tokens: set[str | None] = set()
         self.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -82,6 +84,7 @@ def answering(stand_in: list[Hub]) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command == "GET" and headers and stand_in[0].breaks:
                 stand_in[0].breaks -= 1
+                stand_in[0].refusal = (503, "") if stand_in[0].falls else None
                 self.wfile.write(text[start : start + (len(text) - start) // 2])
                 self.close_connection = True
             elif self.command == "GET":
@@ -112,6 +115,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         yield found[0]
         server.shutdown()
         serving.join()
+
+
+def ranges(stand_in: Hub) -> list[str | None]:
+    return [asked for method, path, asked in stand_in.asked if method == "GET" and "/resolve/" in path]
 
 
 def fetched(stand_in: Hub) -> list[str]:
@@ -190,8 +197,48 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(stand_in: Hub, monkeypa
     stand_in.files = {"name-Q4_K_M.gguf": os.urandom(1 << 20)}
     stand_in.breaks = 2
     assert hub.fetch(REPO).read_bytes() == stand_in.files["name-Q4_K_M.gguf"]
-    ranges = [asked for method, path, asked in stand_in.asked if method == "GET" and "/resolve/" in path]
-    assert ranges == [None, f"bytes={1 << 19}-", f"bytes={(1 << 19) + (1 << 18)}-"]
+    assert ranges(stand_in) == [None, f"bytes={1 << 19}-", f"bytes={(1 << 19) + (1 << 18)}-"]
+
+
+def given_up(stand_in: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a file is there, as after a kill; then the hub is up again."""
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 12)
+    stand_in.files = {"name-Q4_K_M.gguf": os.urandom(1 << 20)}
+    stand_in.breaks, stand_in.falls = 1, True
+    with pytest.raises(StartError, match="503"):
+        hub.fetch(REPO)
+    stand_in.refusal = None
+    stand_in.asked.clear()
+
+
+def test_a_start_after_one_that_was_killed_goes_on_where_it_was(
+    stand_in: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given_up(stand_in, monkeypatch)
+    path = hub.fetch(REPO)
+    assert path.read_bytes() == stand_in.files["name-Q4_K_M.gguf"]
+    assert ranges(stand_in) == [f"bytes={1 << 19}-"]
+    assert [each.name for each in tmp_path.rglob("blobs/*")] == [path.resolve().name]
+
+
+def test_what_was_left_is_fetched_again_if_it_is_damaged(
+    stand_in: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given_up(stand_in, monkeypatch)
+    [left] = tmp_path.rglob("*.incomplete")
+    left.write_bytes(bytes(left.stat().st_size))
+    assert hub.fetch(REPO).read_bytes() == stand_in.files["name-Q4_K_M.gguf"]
+    assert ranges(stand_in) == [f"bytes={1 << 19}-", None]
+
+
+def test_what_was_left_needs_no_room_again(stand_in: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given_up(stand_in, monkeypatch)
+    room = {"free": (1 << 19) - 1}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(**room))
+    with pytest.raises(StartError, match="no room"):
+        hub.fetch(REPO)
+    room["free"] += 1
+    assert hub.fetch(REPO).read_bytes() == stand_in.files["name-Q4_K_M.gguf"]
 
 
 def test_what_was_fetched_before_needs_no_hub(

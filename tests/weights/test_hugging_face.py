@@ -13,26 +13,27 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from parkway import cli
+from parkway.backends.reference import ReferencePack
 from parkway.config import EngineSettings
 from parkway.errors import BadFile, StartError, Unsupported
+from parkway.models import build_model
 from parkway.runner.load import load_model
 from parkway.text import ModelText
 from parkway.weights import open_checkpoint
 from parkway.weights.hugging_face import HuggingFaceFolder
 from tests.checkpoints import (
-    CTX_TRAIN,
     FAMILIES,
     LLAMA,
     QWEN2,
     QWEN3,
     TEMPLATE,
-    TOKENS,
     drawn,
     own_names,
     safetensors,
     tiny_folder,
     tiny_gguf,
 )
+from tests.models.runs import chunks, cpu_model, logits_of
 from tests.models.whole_sequence import read_safetensors
 from tests.weights.test_gguf import little_memory
 
@@ -155,38 +156,75 @@ def test_a_head_that_is_neither_there_nor_tied_is_named(tmp_path: Path) -> None:
     assert sentence(folder) == "lm_head.weight is missing, and config.json doesn't tie it to the embedding"
 
 
-def test_mistral_is_a_llama_unless_it_has_a_window(copy: Path) -> None:
+def windows_of(folder: Path) -> list[int]:
+    """What each layer sees, 0 where it is all."""
+    config = build_model(open_checkpoint(folder), ReferencePack()).config
+    return [how.window for how in config.attention]
+
+
+def test_mistral_is_a_llama_that_may_have_a_window(copy: Path) -> None:
     mistral = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
-    for window in (None, 4096, CTX_TRAIN):
-        assert load_model(with_config(copy, **mistral, sliding_window=window), EngineSettings()).vocab_size == 262
-    told = sentence(with_config(copy, **mistral, sliding_window=1000), Unsupported, "config.json")
-    assert told == "sliding_window 1000, shorter than the context of 2048, is not supported"
+    assert windows_of(with_config(copy, **mistral, sliding_window=None)) == [0, 0]
+    assert windows_of(with_config(copy, **mistral, sliding_window=1000)) == [1000, 1000]
+    assert windows_of(with_config(copy, architectures=["LlamaForCausalLM"], sliding_window=1000)) == [0, 0]
 
 
-WINDOWS: list[tuple[dict[str, Any], bool]] = [
-    ({"use_sliding_window": False}, False),
-    ({"use_sliding_window": True, "max_window_layers": 2}, False),
-    ({"use_sliding_window": True, "max_window_layers": 1}, True),
-    ({"use_sliding_window": True}, True),
-    ({"use_sliding_window": True, "layer_types": ["full_attention"] * 2}, False),
-    ({"layer_types": ["full_attention", "sliding_attention"]}, True),
+WINDOWS: list[tuple[dict[str, Any], list[int]]] = [
+    ({"use_sliding_window": False}, [0, 0]),
+    ({"use_sliding_window": True, "max_window_layers": 2}, [0, 0]),
+    ({"use_sliding_window": True, "max_window_layers": 1}, [0, 512]),
+    ({"use_sliding_window": True}, [512, 512]),
+    ({"use_sliding_window": True, "layer_types": ["full_attention"] * 2}, [0, 0]),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, [0, 512]),
 ]
 
 
-@pytest.mark.parametrize(("said", "has"), WINDOWS)
-def test_windows_of_qwen2_are_refused_where_a_layer_has_one(tmp_path: Path, said: dict[str, Any], has: bool) -> None:
+@pytest.mark.parametrize(("said", "wanted"), WINDOWS)
+def test_windows_of_qwen2(tmp_path: Path, said: dict[str, Any], wanted: list[int]) -> None:
     folder = tiny_folder(tmp_path / "tiny", QWEN2, config={"sliding_window": 512} | said)
-    if has:
-        assert sentence(folder, Unsupported, "config.json").startswith("sliding_window 512, shorter than")
-    else:
-        assert load_model(folder, EngineSettings()).vocab_size == len(TOKENS)
+    assert windows_of(folder) == wanted
+
+
+def test_layers_of_another_kind_are_named(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "tiny", QWEN2, config={"layer_types": ["full_attention", "chunked_attention"]})
+    assert sentence(folder, Unsupported) == "layers of kind 'chunked_attention' are not supported"
+
+
+def test_the_text_of_a_model_that_sees_is_taken_and_the_rest_is_left(
+    copy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = logits_of(cpu_model(copy), chunks(64))
+
+    def dress(tensors: dict[str, Any]) -> None:
+        for name in list(tensors):
+            text = name.replace("model.", "model.language_model.", 1)
+            tensors[text] = tensors.pop(name)
+        tensors["model.visual.merger.weight"] = ("BF16", (2, 2), bytes(8))
+
+    config = json.loads((copy / "config.json").read_text())
+    outer = {"architectures": ["LlamaForConditionalGeneration"], "model_type": "llama", "text_config": config}
+    (copy / "config.json").write_text(json.dumps(outer))
+    with caplog.at_level("INFO"):
+        dressed = cpu_model(with_tensors(copy, dress))
+    assert logits_of(dressed, chunks(64)) == plain
+    assert "1 tensors for images or sound are not used" in caplog.text
+
+
+def test_an_adapter_is_named(copy: Path) -> None:
+    def adapt(tensors: dict[str, Any]) -> None:
+        tensors["model.layers.0.self_attn.q_proj.lora_A.weight"] = ("BF16", (2, 2), bytes(8))
+
+    wanted = "tensor model.layers.0.self_attn.q_proj.lora_A.weight belongs to an adapter (LoRA), which is not supported"
+    assert sentence(with_tensors(copy, adapt), Unsupported) == wanted
+    (copy / "adapter_config.json").write_text("{}")
+    assert sentence(copy, Unsupported).startswith("this is an adapter (LoRA), not a model")
 
 
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn' is not supported yet"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope scaling 'dynamic' is not supported yet"),
+        ({"rope_scaling": {"rope_type": "proportional"}}, "rope scaling 'proportional' is not supported"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope scaling 'dynamic' is not supported"),
         ({"architectures": ["MixtralForCausalLM"]}, "architecture 'MixtralForCausalLM' is not supported; supported: "),
         ({"architectures": None, "model_type": "gpt2"}, "architecture 'gpt2' is not supported; supported: llama, "),
     ],
@@ -250,14 +288,14 @@ def test_a_type_of_another_kind_is_named(copy: Path, kind: str) -> None:
     assert sentence(with_tensors(copy, retype), Unsupported, WEIGHTS) == wanted
 
 
-@pytest.mark.parametrize("name", ["model.layers.1.self_attn.o_proj.bias", "model.layers.0.mlp.up_proj.bias"])
+@pytest.mark.parametrize("name", ["model.layers.1.self_attn.q_norm.bias", "model.layers.0.mlp.up_proj.bias"])
 def test_a_bias_that_the_forward_pass_would_leave_out_is_named(copy: Path, name: str) -> None:
     def add(tensors: dict[str, Any]) -> None:
         tensors[name] = ("BF16", (64,), bytes(128))
 
     assert (
         sentence(with_tensors(copy, add), Unsupported)
-        == f"tensor {name} is not supported: no bias is, except q, k and v's"
+        == f"tensor {name} is not supported: no bias is, except q, k, v's and their output's in this family"
     )
 
 

@@ -1,26 +1,62 @@
-"""A model's shape, read from its file's metadata and checked."""
+"""A model's shape, read from its file's metadata and checked: what all families have in common."""
 
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
+from parkway.backends import Attention, KvShape, Rope, StateShape
+from parkway.models.keys import Keys
 
-from parkway.backends import KvShape, Rope
-from parkway.backends.quant import decode
-from parkway.errors import BadFile, Unsupported
-from parkway.weights.checkpoint import Checkpoint
-from parkway.weights.rope import llama3_factors
+_MOST_LANES, _MOST_LAYERS = 65536, 4096
+"""Of a head, and in all: more is damage, and would be allocated before it is seen."""
 
-_MOST_LANES = 65536
-"""Of a head: more is damage, and would be allocated before it is seen."""
+Kind = Literal["attention", "delta"]
+_ATTENTION: Kind = "attention"
+_SLIDING = "sliding_attention"
 
 
 @dataclass(frozen=True, slots=True)
-class DenseConfig:
-    """Shape of a dense transformer. `ctx_train` is the context that it was trained on."""
+class ExpertSizes:
+    """Of a layer: `count` experts, of which a row takes `chosen`, each of `ffn_width` hidden values. `normalised`:
+    whether the weights of the chosen ones are made to sum to 1."""
 
+    count: int
+    chosen: int
+    ffn_width: int
+    normalised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What embeddings are multiplied by and logits are divided by; the cap of logits, 0 where there is none."""
+
+    embedding: float = 1.0
+    logit_divisor: float = 1.0
+    logit_cap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What every family's file says. `ffn_width`: of the dense feed forward, 0 if there are experts; `ctx_train`: the
+    context that the model was trained on."""
+
+    layers: int
+    width: int
+    ffn_width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    epsilon: float
+    ctx_train: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A model's shape. `attention`: one for each layer that keeps keys and values, without its packed weights; layers
+    that turn alike share one Rope. `kinds`: what each layer is."""
+
+    family: str
     layers: int
     width: int
     ffn_width: int
@@ -28,114 +64,98 @@ class DenseConfig:
     kv: KvShape
     vocabulary: int
     epsilon: float
-    rope: Rope
     ctx_train: int
+    attention: tuple[Attention, ...]
+    kinds: tuple[Kind, ...]
+    states: StateShape | None = None
+    experts: ExpertSizes | None = None
+    scales: Scales = Scales()
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Those that layers have, ascending; 0 where a layer sees all."""
+        return tuple(sorted({how.window for how in self.attention}))
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """Those that layers have, each once."""
+        return tuple({id(how.rope): how.rope for how in self.attention if how.rope}.values())
 
 
-def dense_config(checkpoint: Checkpoint) -> DenseConfig:
-    """Reads `<architecture>.…` keys. Raises BadFile naming the key that is missing or makes no sense."""
-    keys = _Keys(checkpoint)
+def sizes_of(keys: Keys) -> Sizes:
+    """Raises BadFile naming the key that is missing or makes no sense."""
     heads, width = keys.count("attention.head_count"), keys.count("embedding_length")
-    vocabulary = keys.rows("token_embd.weight")
-    if keys.count("vocab_size", vocabulary) != vocabulary:
-        said = keys.count("vocab_size")
-        raise BadFile(checkpoint.path, f"{keys.named('vocab_size')} is {said}, but the embedding has {vocabulary} rows")
-    head_dim = _head_dim(checkpoint, keys, width, heads)
-    if keys.count("attention.value_length", head_dim) != head_dim:
-        raise Unsupported(f"{checkpoint.path}: keys and values of different head widths")
-    kv = KvShape(keys.count("block_count"), keys.count("attention.head_count_kv", heads), head_dim)
-    if heads % kv.kv_heads:
-        raise BadFile(checkpoint.path, f"{heads} heads can't share {kv.kv_heads} KV heads")
-    return DenseConfig(
-        layers=kv.layers,
+    head_dim = _head_dim(keys, width, heads)
+    kv_heads = keys.count("attention.head_count_kv", heads)
+    if heads % kv_heads:
+        raise keys.bad(f"{heads} heads can't share {kv_heads} KV heads")
+    layers, predicting = keys.count("block_count"), keys.count_or_none("nextn_predict_layers")
+    if layers > _MOST_LAYERS:
+        raise keys.bad(f"{layers} layers make no sense")
+    if predicting >= layers:
+        raise keys.bad(f"{keys.named('nextn_predict_layers')} is {predicting}, of {layers} layers in all")
+    return Sizes(
+        layers=layers - predicting,
         width=width,
-        ffn_width=keys.count("feed_forward_length"),
+        ffn_width=0 if keys.count_or_none("expert_count") else keys.count("feed_forward_length"),
         heads=heads,
-        kv=kv,
-        vocabulary=vocabulary,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocabulary=_vocabulary(keys),
         epsilon=keys.number("attention.layer_norm_rms_epsilon"),
-        rope=_rope(checkpoint, keys, head_dim),
         ctx_train=keys.count("context_length"),
     )
 
 
-def _head_dim(checkpoint: Checkpoint, keys: "_Keys", width: int, heads: int) -> int:
-    if keys.value("attention.key_length", None) is None and width % heads:
-        raise BadFile(checkpoint.path, f"a width of {width} can't be shared by {heads} heads")
+def config_of(
+    keys: Keys,
+    sizes: Sizes,
+    attention: Sequence[Attention],
+    kinds: Sequence[Kind] = (),
+    states: StateShape | None = None,
+    experts: ExpertSizes | None = None,
+) -> Config:
+    return Config(
+        family=keys.prefix,
+        layers=sizes.layers,
+        width=sizes.width,
+        ffn_width=sizes.ffn_width,
+        heads=sizes.heads,
+        kv=KvShape(len(attention), sizes.kv_heads, sizes.head_dim),
+        vocabulary=sizes.vocabulary,
+        epsilon=sizes.epsilon,
+        ctx_train=sizes.ctx_train,
+        attention=tuple(attention),
+        kinds=tuple(kinds or [_ATTENTION] * sizes.layers),
+        states=states,
+        experts=experts,
+    )
+
+
+def sliding_layers(keys: Keys, sizes: Sizes, period: int) -> list[bool]:
+    """Whether each layer sees a window only: as the file lists them, or all but the last of every `period`, or all
+    where that is 0."""
+    usual = ["full_attention" if period and (layer + 1) % period == 0 else _SLIDING for layer in range(sizes.layers)]
+    kinds = keys.each("layer_types", sizes.layers, usual)
+    if unknown := [kind for kind in kinds if kind not in (_SLIDING, "full_attention")]:
+        raise keys.unsupported(f"layers of kind {unknown[0]!r} are not supported")
+    return [kind == _SLIDING for kind in kinds]
+
+
+def _vocabulary(keys: Keys) -> int:
+    vocabulary = keys.rows("token_embd.weight")
+    said = keys.count("vocab_size", vocabulary)
+    if said != vocabulary:
+        raise keys.bad(f"{keys.named('vocab_size')} is {said}, but the embedding has {vocabulary} rows")
+    return vocabulary
+
+
+def _head_dim(keys: Keys, width: int, heads: int) -> int:
+    if keys.value("attention.key_length") is None and width % heads:
+        raise keys.bad(f"a width of {width} can't be shared by {heads} heads")
     head_dim = keys.count("attention.key_length", width // heads)
     if head_dim > _MOST_LANES:
-        raise BadFile(checkpoint.path, f"heads of {head_dim} lanes make no sense")
+        raise keys.bad(f"heads of {head_dim} lanes make no sense")
+    if keys.count("attention.value_length", head_dim) != head_dim:
+        raise keys.unsupported("keys and values of different head widths")
     return head_dim
-
-
-def _rope(checkpoint: Checkpoint, keys: "_Keys", head_dim: int) -> Rope:
-    dims = keys.count("rope.dimension_count", head_dim)
-    if dims % 2 or dims > head_dim:
-        raise BadFile(checkpoint.path, f"{dims} lanes of a head of {head_dim} can't be rotated in pairs")
-    base = keys.number("rope.freq_base", 10000.0)
-    factors = _factors(checkpoint, keys, dims, base)
-    if factors.shape != (dims // 2,):
-        raise BadFile(checkpoint.path, f"rope_freqs.weight has {factors.size} values, not {dims // 2}")
-    return Rope(base, dims, "halves", factors)
-
-
-def _factors(checkpoint: Checkpoint, keys: "_Keys", dims: int, base: float) -> npt.NDArray[np.float32]:
-    """What the frequencies are divided by, float32 [dims / 2]."""
-    scaling = keys.value("rope.scaling.type", "none")
-    if scaling not in ("none", "linear", "llama3"):
-        raise Unsupported(f"{checkpoint.path}: rope scaling {scaling!r} is not supported yet")
-    if "rope_freqs.weight" in checkpoint.tensors:
-        tensor = checkpoint.tensors["rope_freqs.weight"]
-        factors = decode(tensor.name, tensor.type.name, tensor.raw).reshape(-1).copy()
-    elif scaling == "llama3":
-        factors = _llama3_factors(checkpoint, keys, dims, base)
-    else:
-        factors = np.ones(dims // 2, dtype=np.float32)
-    return factors * np.float32(keys.number("rope.scaling.factor")) if scaling == "linear" else factors
-
-
-def _llama3_factors(checkpoint: Checkpoint, keys: "_Keys", dims: int, base: float) -> npt.NDArray[np.float32]:
-    names = ("factor", "low_freq_factor", "high_freq_factor", "original_context_length")
-    factor, low, high, context = (keys.number(f"rope.scaling.{name}") for name in names)
-    if low >= high:
-        named = keys.named("rope.scaling.low_freq_factor"), keys.named("rope.scaling.high_freq_factor")
-        raise BadFile(checkpoint.path, f"{named[0]} is {low}, not below {named[1]}, {high}")
-    return llama3_factors(base, dims, factor=factor, low=low, high=high, context=context)
-
-
-class _Keys:
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self.prefix = checkpoint.value("general.architecture")
-
-    def value(self, key: str, default: Any) -> Any:
-        return self.checkpoint.value(f"{self.prefix}.{key}", default)
-
-    def named(self, key: str) -> str:
-        return f"metadata key {self.checkpoint.spelled(f'{self.prefix}.{key}')}"
-
-    def need(self, key: str) -> Any:
-        found = self.value(key, None)
-        if found is None:
-            raise BadFile(self.checkpoint.path, f"{self.named(key)} is missing")
-        return found
-
-    def count(self, key: str, default: int | None = None) -> int:
-        found = self.need(key) if default is None else self.value(key, default)
-        if not isinstance(found, int) or not 0 < found < 2**53:
-            raise BadFile(self.checkpoint.path, f"{self.named(key)} is {found!r}, not a positive number")
-        return found
-
-    def number(self, key: str, default: float | None = None) -> float:
-        found = self.need(key) if default is None else self.value(key, default)
-        if not isinstance(found, int | float) or not 0 < found <= sys.float_info.max:
-            raise BadFile(self.checkpoint.path, f"{self.named(key)} is {found!r}, not a positive number")
-        return float(found)
-
-    def rows(self, name: str) -> int:
-        tensor, spelled = self.checkpoint.tensors.get(name), self.checkpoint.spelled(name)
-        if tensor is None:
-            raise BadFile(self.checkpoint.path, f"tensor {spelled} is missing")
-        if len(tensor.shape) != 2:
-            raise BadFile(self.checkpoint.path, f"tensor {spelled} has shape {tensor.shape}, not rows and columns")
-        return tensor.shape[0]

@@ -1,24 +1,44 @@
-"""Dense transformers: RMS norm, rotary grouped attention, SwiGLU. What families differ in are class attributes."""
+"""Decoders of attention and a gated feed forward, with RMS norms. What families differ in are class attributes and a
+few methods; none knows an array library."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from parkway.backends import HeadNorms, Operations
-from parkway.models.config import dense_config
+from parkway.backends import Activation, Attention, HeadNorms, Operations
+from parkway.models.config import Config, Scales, Sizes, config_of, sizes_of, sliding_layers
+from parkway.models.keys import Keys
+from parkway.models.ropes import rope_of
 from parkway.models.tensors import Pack, Tensors
-from parkway.weights.checkpoint import Checkpoint
+from parkway.weights.checkpoint import Checkpoint, RawTensor
+from parkway.weights.derived import mapped
 from parkway.weights.rope import in_halves
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Packed weights of one layer."""
+    """Packed weights of one layer; None where a family has no such norm. `mixer`: what rows look at earlier ones
+    with; `feed`: what each goes through alone."""
 
     attn_norm: Any
-    qkv: Any
-    head_norms: HeadNorms | None
-    o: Any
+    mixer: Any
+    output: Any
+    attn_post_norm: Any
     ffn_norm: Any
+    feed: Any
+    ffn_post_norm: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Attending:
+    """`qkv`: matrices packed together."""
+
+    qkv: Any
+    how: Attention
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
     gate: Any
     up: Any
     down: Any
@@ -27,51 +47,117 @@ class Layer:
 class Dense:
     """A forward pass and its packed weights. Raises BadFile naming a tensor that is missing or has the wrong shape."""
 
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Of metadata keys on which files may be silent."""
     rotary_pairs: ClassVar[Literal["neighbours", "halves"]] = "halves"
     """Where the rows of q and k of a GGUF file have the two lanes of a rotary pair."""
     needs_bias: ClassVar[bool] = False
     """Whether q, k and v must have biases. Otherwise they may."""
     has_head_norms: ClassVar[bool] = False
+    activation: ClassVar[Activation] = "silu"
+    window_period: ClassVar[int] = 0
+    """Of so many layers, all but the last see a window only; 0: all, where the file has a window."""
+    attn_norm: ClassVar[str | None] = "attn_norm"
+    attn_post_norm: ClassVar[str | None] = None
+    ffn_norm: ClassVar[str | None] = "ffn_norm"
+    ffn_post_norm: ClassVar[str | None] = None
 
     def __init__(self, checkpoint: Checkpoint, pack: Pack) -> None:
-        self.config = c = dense_config(checkpoint)
-        tensors = Tensors(checkpoint, pack)
-        family = checkpoint.value("general.architecture")
-        self._interleaved = checkpoint.value(f"{family}.rope.pairs", self.rotary_pairs) == "neighbours"
+        keys, tensors = Keys(checkpoint, self.defaults), Tensors(checkpoint, pack)
+        sizes = sizes_of(keys)
+        self.config = c = replace(self.configured(keys, sizes), scales=self.scales(keys, sizes))
+        self._interleaved = keys.value("rope.pairs", self.rotary_pairs) == "neighbours"
         self.embedding = tensors.matrix("token_embd", c.vocabulary, c.width)
-        self.layers = [self._layer(tensors, f"blk.{i}") for i in range(c.layers)]
-        self.norm = tensors.vector("output_norm", c.width)
+        self.layers = [self.layer(tensors, number) for number in range(c.layers)]
+        self.norm = self.final_norm(tensors)
         self.head = tensors.matrix("output", c.vocabulary, c.width) if tensors.has("output.weight") else self.embedding
+        self.leave_out(keys, tensors)
         tensors.refuse_what_is_left()
 
     def forward(self, ops: Operations) -> Any:
         """Logits [logit rows, vocabulary] of the step's rows."""
-        epsilon = self.config.epsilon
-        x = ops.embed(self.embedding)
-        for i, layer in enumerate(self.layers):
-            q, k, v = ops.linear(ops.rms_norm(x, layer.attn_norm, epsilon), layer.qkv)
-            attended = ops.attention(ops.rope_and_write(q, k, v, i, layer.head_norms), i)
-            if i == len(self.layers) - 1:  # rows that nobody wants logits of have done their part: they wrote K and V
-                x, attended = ops.take(x), ops.take(attended)
-            x = ops.linear_add(attended, layer.o, x)
-            hidden = ops.gated(ops.rms_norm(x, layer.ffn_norm, epsilon), layer.gate, layer.up)
-            x = ops.linear_add(hidden, layer.down, x)
-        return ops.logits(ops.rms_norm(x, self.norm, epsilon), self.head)
+        scales = self.config.scales
+        x = ops.embed(self.embedding, scales.embedding)
+        for layer in self.layers:
+            mixed = self.mix(ops, layer, x)
+            if layer is self.layers[-1]:  # rows that nobody wants logits of have done their part: they wrote K and V
+                x, mixed = ops.take(x), ops.take(mixed)
+            x = self.joined(ops, mixed, layer.output, layer.attn_post_norm, x)
+            x = self.feed_forward(ops, layer, x)
+        return ops.logits(ops.rms_norm(x, self.norm, self.config.epsilon), self.head, scales.logit_cap)
 
-    def _layer(self, tensors: Tensors, at: str) -> Layer:
-        c = self.config
+    def mix(self, ops: Operations, layer: Layer, x: Any) -> Any:
+        """What each row takes from its chat's earlier ones, before it is projected back."""
+        q, k, v = ops.linear(self.normed(ops, x, layer.attn_norm), layer.mixer.qkv)
+        return ops.attention(ops.rope_and_write(q, k, v, layer.mixer.how), layer.mixer.how)
+
+    def feed_forward(self, ops: Operations, layer: Layer, x: Any) -> Any:
+        feed = layer.feed
+        hidden = ops.gated(self.normed(ops, x, layer.ffn_norm), feed.gate, feed.up, self.activation)
+        return self.joined(ops, hidden, feed.down, layer.ffn_post_norm, x)
+
+    def normed(self, ops: Operations, x: Any, weight: Any) -> Any:
+        return x if weight is None else ops.rms_norm(x, weight, self.config.epsilon)
+
+    def joined(self, ops: Operations, x: Any, matrix: Any, norm: Any, residual: Any) -> Any:
+        """residual + x through the matrix, normed where the family does that."""
+        if norm is None:
+            return ops.linear_add(x, matrix, residual)
+        return ops.norm_add(ops.linear(x, matrix)[0], norm, self.config.epsilon, residual)
+
+    def configured(self, keys: Keys, sizes: Sizes) -> Config:
+        return config_of(keys, sizes, self.attends(keys, sizes))
+
+    def attends(self, keys: Keys, sizes: Sizes) -> list[Attention]:
+        """How each layer attends, those with a window among them if the file has one."""
+        rope, window = rope_of(keys, sizes.head_dim), keys.count_or_none("attention.sliding_window")
+        scale, cap = self.score_scale(keys, sizes), keys.number_or_none("attn_logit_softcapping")
+        return [
+            Attention(layer, sizes.heads, scale, rope, window=window if slides else 0, soft_cap=cap)
+            for layer, slides in enumerate(sliding_layers(keys, sizes, self.window_period))
+        ]
+
+    def score_scale(self, keys: Keys, sizes: Sizes) -> float:
+        """What products of q and k are multiplied by."""
+        return keys.number("attention.scale", sizes.head_dim**-0.5)
+
+    def scales(self, keys: Keys, sizes: Sizes) -> Scales:
+        return Scales()
+
+    def leave_out(self, keys: Keys, tensors: Tensors) -> None:
+        """Tells `tensors` what of a file is not for this forward pass."""
+
+    def final_norm(self, tensors: Tensors) -> Any:
+        """Its weight, divided as logits are: they are products with what it makes."""
+        norm = tensors.raw("output_norm.weight", self.config.width)
+        divisor = self.config.scales.logit_divisor
+        return tensors.pack.vector(norm if divisor == 1 else mapped(norm, lambda values: values / divisor))
+
+    def layer(self, tensors: Tensors, number: int) -> Layer:
+        at = f"blk.{number}"
+        attn_norm = self._norm(tensors, at, self.attn_norm)
+        mixer, output = self.mixer(tensors, number)
         return Layer(
-            attn_norm=tensors.vector(f"{at}.attn_norm", c.width),
-            qkv=self._qkv(tensors, at),
-            head_norms=self._head_norms(tensors, at) if self.has_head_norms else None,
-            o=tensors.matrix(f"{at}.attn_output", c.width, c.heads * c.kv.head_dim),
-            ffn_norm=tensors.vector(f"{at}.ffn_norm", c.width),
-            gate=tensors.matrix(f"{at}.ffn_gate", c.ffn_width, c.width),
-            up=tensors.matrix(f"{at}.ffn_up", c.ffn_width, c.width),
-            down=tensors.matrix(f"{at}.ffn_down", c.width, c.ffn_width),
+            attn_norm=attn_norm,
+            mixer=mixer,
+            output=output if self.attn_post_norm is None else tensors.pack.together(output),
+            attn_post_norm=self._norm(tensors, at, self.attn_post_norm),
+            ffn_norm=self._norm(tensors, at, self.ffn_norm),
+            feed=self.feed(tensors, at),
+            ffn_post_norm=self._norm(tensors, at, self.ffn_post_norm),
         )
 
-    def _qkv(self, tensors: Tensors, at: str) -> Any:
+    def mixer(self, tensors: Tensors, number: int) -> tuple[Any, Any]:
+        """What `mix` needs of a layer, and the matrix that projects back."""
+        return self.attending(tensors, number, self.config.attention[number])
+
+    def attending(self, tensors: Tensors, number: int, how: Attention) -> tuple[Attending, Any]:
+        c, at = self.config, f"blk.{number}"
+        qkv, norms = self.qkv(tensors, at), self._head_norms(tensors, at) if self.has_head_norms else None
+        output = tensors.matrix(f"{at}.attn_output", c.width, c.heads * c.kv.head_dim, may_have_bias=True)
+        return Attending(qkv, replace(how, norms=norms)), output
+
+    def qkv(self, tensors: Tensors, at: str) -> Any:
         kv_heads = self.config.kv.kv_heads
         heads = {"attn_q": self.config.heads, "attn_k": kv_heads, "attn_v": kv_heads}
         biased = self.needs_bias or any(tensors.has(f"{at}.{name}.bias") for name in heads)
@@ -79,16 +165,32 @@ class Dense:
             *(self._projection(tensors, f"{at}.{name}", count, biased) for name, count in heads.items())
         )
 
+    def feed(self, tensors: Tensors, at: str) -> Any:
+        c = self.config
+        gate, up = (tensors.matrix(f"{at}.{name}", c.ffn_width, c.width) for name in ("ffn_gate", "ffn_up"))
+        down = tensors.matrix(f"{at}.ffn_down", c.width, c.ffn_width)
+        return Gated(
+            gate=gate,
+            up=up,
+            down=down if self.ffn_post_norm is None else tensors.pack.together(down),
+        )
+
     def _projection(self, tensors: Tensors, name: str, heads: int, biased: bool) -> Any:
         rows = heads * self.config.kv.head_dim
         matrix = tensors.raw(f"{name}.weight", rows, self.config.width)
         bias = tensors.raw(f"{name}.bias", rows) if biased else None
         if self._interleaved and not name.endswith("attn_v"):
-            dims = self.config.rope.dims
-            matrix, bias = in_halves(matrix, heads, dims), None if bias is None else in_halves(bias, heads, dims)
+            matrix, bias = self._in_halves(matrix, heads), None if bias is None else self._in_halves(bias, heads)
         return tensors.pack.matrix(matrix, bias)
+
+    def _in_halves(self, tensor: RawTensor, heads: int) -> RawTensor:
+        ropes = self.config.ropes
+        return in_halves(tensor, heads, ropes[0].dims) if ropes else tensor
 
     def _head_norms(self, tensors: Tensors, at: str) -> HeadNorms:
         width = self.config.kv.head_dim
         q, k = (tensors.vector(f"{at}.{name}", width) for name in ("attn_q_norm", "attn_k_norm"))
         return HeadNorms(q, k, self.config.epsilon)
+
+    def _norm(self, tensors: Tensors, at: str, name: str | None) -> Any:
+        return None if name is None else tensors.vector(f"{at}.{name}", self.config.width)

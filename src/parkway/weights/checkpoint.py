@@ -1,6 +1,6 @@
 """What a model file is to the rest of Parkway: values by key and tensors by name, whatever the format."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,25 @@ class RawTensor:
     shape: tuple[int, ...]
     type: GGMLQuantizationType
     raw: npt.NDArray[np.uint8]
+
+
+class MadeTensor(RawTensor):
+    """A tensor whose bytes are made each time they are read, and not kept."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        kind: GGMLQuantizationType,
+        make: Callable[[], npt.NDArray[np.uint8]],
+    ) -> None:
+        for field, value in (("name", name), ("shape", shape), ("type", kind), ("make", make)):
+            object.__setattr__(self, field, value)
+
+    @property
+    def raw(self) -> npt.NDArray[np.uint8]:
+        made: npt.NDArray[np.uint8] = self.__dict__["make"]()
+        return made
 
 
 def identity_of(tensors: Iterable[RawTensor]) -> str:

@@ -1,6 +1,11 @@
-"""GGUF v2/v3 through the `gguf` library, memory-mapped. Damage of any kind is a BadFile with one sentence."""
+"""GGUF v2/v3 through the `gguf` library, memory-mapped, in one file or in several parts.
 
+Damage of any kind is a BadFile with one sentence.
+"""
+
+import re
 import struct
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,42 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 
 
+_NUMBERS = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
+
+
 class GgufFile:
-    """A model file. `tensors` are views into the mapped file; `value` and `metadata` are plain Python values."""
+    """A model, by its only file or the first of its parts, which has all the metadata.
+
+    `tensors` are views into the mapped files; `value` and `metadata` are plain Python values.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._first = _Part(path)
+        self.tensors = self._first.tensors if self._first.of == 1 else _tensors(_parts(self._first))
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """The value of a metadata key as str, int, float, bool or list; `default` where the file has none."""
+        return self._first.value(key, default)
+
+    @property
+    def name(self) -> str:
+        return Path(_NUMBERS.sub("", self.path.name)).stem
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self.tensors.values())
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        return {key: self.value(key) for key in self._first.keys}
+
+    def spelled(self, key: str) -> str:
+        return key
+
+
+class _Part:
+    """One file: part `number` of `of`, counted from 1; a model in one file is its only part."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,8 +71,16 @@ class GgufFile:
         except OSError as error:
             raise BadFile(path, f"can't be read: {error.strerror or error}") from error
 
+        self.of = max(1, self._number("split.count"))
+        self.number = 1 + self._number("split.no")
+        self.all_tensors = self._number("split.tensors.count")
+        """Of all parts together; 0 where the file doesn't say."""
+
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._reader.fields
+
     def value(self, key: str, default: Any = None) -> Any:
-        """The value of a metadata key as str, int, float, bool or list; `default` where the file has none."""
         field = self._reader.fields.get(key)
         if field is None:
             return default
@@ -42,20 +89,48 @@ class GgufFile:
         except (ValueError, IndexError) as error:
             raise BadFile(self.path, f"metadata key {key} is corrupt: {error}") from error
 
-    @property
-    def name(self) -> str:
-        return self.path.stem
+    def _number(self, key: str) -> int:
+        found = self.value(key, 0)
+        if not isinstance(found, int):
+            raise BadFile(self.path, f"metadata key {key} is corrupt: {found!r} is no whole number")
+        return found
 
-    @property
-    def identity(self) -> str:
-        return identity_of(self.tensors.values())
 
-    @cached_property
-    def metadata(self) -> dict[str, Any]:
-        return {key: self.value(key) for key in self._reader.fields}
+def _parts(first: _Part) -> Iterator[_Part]:
+    """All parts in their order, each checked to be what its place says. Raises BadFile."""
+    place, numbered = f"part {first.number} of {first.of}", _NUMBERS.search(first.path.name)
+    if first.number != 1:
+        named = f", {_NUMBERS.sub(_numbers(1, first.of), first.path.name)}" if numbered else ""
+        raise BadFile(first.path, f"{place}: open the first{named}")
+    if numbered is None or numbered[0] != _numbers(1, first.of):
+        raise BadFile(first.path, f"{place}, so its name must end with {_numbers(1, first.of)}.gguf")
+    yield first
+    for number in range(2, first.of + 1):
+        part = _Part(first.path.with_name(_NUMBERS.sub(_numbers(number, first.of), first.path.name)))
+        if (part.number, part.of) != (number, first.of):
+            raise BadFile(part.path, f"not part {number} of {first.of}, but part {part.number} of {part.of}")
+        yield part
 
-    def spelled(self, key: str) -> str:
-        return key
+
+def _numbers(number: int, of: int) -> str:
+    return f"-{number:05}-of-{of:05}"
+
+
+def _tensors(parts: Iterable[_Part]) -> dict[str, RawTensor]:
+    """Those of all parts of a model. Raises BadFile."""
+    first, *others = parts
+    found, owner = dict(first.tensors), dict.fromkeys(first.tensors, first)
+    for part in others:
+        if part.all_tensors != first.all_tensors:
+            told = f"it tells of {part.all_tensors} tensors, {first.path.name} of {first.all_tensors}"
+            raise BadFile(part.path, f"a part of another model: {told}")
+        if twice := [name for name in part.tensors if name in found]:
+            raise BadFile(part.path, f"a part of another model: {twice[0]} is in {owner[twice[0]].path.name} too")
+        found |= part.tensors
+        owner |= dict.fromkeys(part.tensors, part)
+    if first.all_tensors not in (0, len(found)):
+        raise BadFile(first.path, f"all parts together have {len(found)} tensors, not {first.all_tensors}")
+    return found
 
 
 def _check_head(path: Path) -> None:

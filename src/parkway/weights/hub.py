@@ -18,11 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from parkway.errors import StartError
+from parkway.weights.hub_blob import fetch_blob, left_bytes
 
 PREFERRED = "Q4_K_M"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?::(?P<what>.+))?")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)")
 _QUANT = re.compile(r"(?:^|[-_./])((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|BF16|F16|F32|MXFP4\w*))(?=[-./])", re.IGNORECASE)
+_WEIGHTS = (".gguf", ".safetensors")
 _FOLDER = re.compile(r"(?!consolidated)[^/]+\.(?:safetensors(?:\.index\.json)?|jinja)|(?:\w*config|tokenizer)\.json")
 
 
@@ -35,8 +37,8 @@ def may_be_there(name: str) -> bool:
 def fetch(name: str, *, token: str | None = None, offline: bool = False) -> Path:
     """The model file or folder, fetched unless it is in the cache; several parts: the first. Raises StartError.
 
-    `name`: OWNER/NAME, the file that is meant or its quantisation behind a colon. A download that breaks off goes on
-    where it was. Without `token` it is the one of HF_TOKEN or of `hf auth login`.
+    `name`: OWNER/NAME, the file that is meant or its quantisation behind a colon. A download that breaks off, or
+    was killed, goes on where it was. Without `token` it is the one of HF_TOKEN or of `hf auth login`.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -111,6 +113,8 @@ def _downloaded(repo: str, file: str, token: str | None) -> Path:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = _shown_on(progress, file)
+        if file.endswith(_WEIGHTS):
+            fetch_blob(repo, file, token, bar)
         path = hf_hub_download(repo, file, token=token, cache_dir=constants.HF_HUB_CACHE, tqdm_class=bar)
     return Path(path)
 
@@ -138,7 +142,7 @@ def _check_room(repo: str, sizes: Mapping[str, int]) -> None:
     cache = Path(constants.HF_HUB_CACHE)
     cache.mkdir(parents=True, exist_ok=True)
     missing = [size for file, size in sizes.items() if not isinstance(try_to_load_from_cache(repo, file, cache), str)]
-    if sum(missing) > shutil.disk_usage(cache).free:
+    if sum(missing) - left_bytes(repo) > shutil.disk_usage(cache).free:
         raise OSError(errno.ENOSPC, "no room")
 
 

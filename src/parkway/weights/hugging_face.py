@@ -1,34 +1,19 @@
 """A model folder as Hugging Face lays it out: config.json, safetensors files, a tokenizer. In GGUF's keys and names."""
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from parkway.errors import BadFile
+from parkway.errors import BadFile, Unsupported
 from parkway.weights.checkpoint import RawTensor, identity_of
-from parkway.weights.hugging_face_config import FAMILIES, KEYS, architecture, values
+from parkway.weights.hugging_face_config import FAMILIES, KEYS, architecture, is_tied, text_config, values
+from parkway.weights.hugging_face_names import Names
+from parkway.weights.hugging_face_tensors import in_gguf_terms
 from parkway.weights.safetensors import open_tensors
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_PLACES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_PARTS = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GGUF_PLACES = {theirs: ours for ours, theirs in _PLACES.items()}
-_GGUF_PARTS = {theirs: ours for ours, theirs in _PARTS.items()}
 
 
 class HuggingFaceFolder:
@@ -36,12 +21,17 @@ class HuggingFaceFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._config = read_object(path / "config.json")
+        if (path / "adapter_config.json").exists():
+            raise Unsupported(f"{path}: this is an adapter (LoRA), not a model; adapters are not supported")
+        self._config = text_config(read_object(path / "config.json"))
         self._values = values(path / "config.json", self._config)
-        tensors = {_gguf_name(name): tensor for name, tensor in _opened(path).items()}
-        if self._config.get("tie_word_embeddings"):
+        self._files = _opened(path)
+        family = architecture(self._config)
+        self._names = Names(family)
+        tensors = in_gguf_terms(path, family, self._files)
+        if is_tied(self._config):
             tensors.pop("output.weight", None)  # some files repeat the embedding there
-        elif architecture(self._config) in FAMILIES and "output.weight" not in tensors:
+        elif family in FAMILIES and "output.weight" not in tensors:
             raise BadFile(path, "lm_head.weight is missing, and config.json doesn't tie it to the embedding")
         self.tensors: Mapping[str, RawTensor] = tensors
 
@@ -51,7 +41,7 @@ class HuggingFaceFolder:
 
     @property
     def identity(self) -> str:
-        return identity_of(self.tensors.values())
+        return identity_of(self._files.values())
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
@@ -76,7 +66,7 @@ class HuggingFaceFolder:
         if key.startswith(prefix):
             ours = key.removeprefix(prefix)
             return next((f"{theirs} (config.json)" for theirs, known in KEYS.items() if known == ours), key)
-        return _own_name(key)
+        return self._names.own(key)
 
 
 def read_object(path: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -133,25 +123,6 @@ def _places(index: Path) -> dict[str, str]:
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
             raise BadFile(index, f"places a tensor in {file!r}, which is no safetensors file of this folder")
     return places
-
-
-def _gguf_name(name: str) -> str:
-    """GGUF's name of a tensor; its own where GGUF has none."""
-    stem, _, kind = name.rpartition(".")
-    if stem in _GGUF_PLACES:
-        return f"{_GGUF_PLACES[stem]}.{kind}"
-    found = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", stem)
-    if found and found[2] in _GGUF_PARTS:
-        return f"blk.{found[1]}.{_GGUF_PARTS[found[2]]}.{kind}"
-    return name
-
-
-def _own_name(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    if stem in _PLACES:
-        return f"{_PLACES[stem]}.{kind}"
-    found = re.fullmatch(r"blk\.(\d+)\.(.+)", stem)
-    return f"model.layers.{found[1]}.{_PARTS[found[2]]}.{kind}" if found and found[2] in _PARTS else name
 
 
 def _listed(ids: Any) -> list[Any]:

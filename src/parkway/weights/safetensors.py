@@ -11,6 +11,8 @@ from parkway.errors import BadFile, Unsupported
 from parkway.weights.checkpoint import RawTensor
 
 _ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
+_CODES = "U8"
+"""Bytes that are parts of quantised blocks, and no numbers."""
 
 
 def open_tensors(path: Path) -> dict[str, RawTensor]:
@@ -20,15 +22,19 @@ def open_tensors(path: Path) -> dict[str, RawTensor]:
     at = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
     tensors = {}
     for name, shape, dtype in described:  # one after the other without gaps: the library has checked that
-        if dtype not in _ITEM_BYTES:
+        if dtype not in (*_ITEM_BYTES, _CODES):
             raise Unsupported(f"{path}: tensor {name} has type {dtype}; supported are {', '.join(_ITEM_BYTES)}")
-        size = math.prod(shape) * _ITEM_BYTES[dtype]
+        size = math.prod(shape) * _ITEM_BYTES.get(dtype, 1)
         if not size:
             raise BadFile(path, f"tensor {name} has the impossible shape {shape}")
         raw = mapped[at : at + size].reshape(math.prod(shape[:-1]), -1)
-        tensors[name] = RawTensor(name, shape, GGMLQuantizationType[dtype], raw)
+        tensors[name] = RawTensor(name, shape, _kind(dtype), raw)
         at += size
     return tensors
+
+
+def _kind(dtype: str) -> GGMLQuantizationType:
+    return GGMLQuantizationType.I8 if dtype == _CODES else GGMLQuantizationType[dtype]
 
 
 def _described(path: Path) -> list[tuple[str, tuple[int, ...], str]]:

@@ -1,0 +1,54 @@
+"""What `parkway inspect` tells about a model's layers, or why it can't be served. Reads no weights."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from parkway.errors import StartError
+from parkway.models import FAMILIES, architecture_of, build_model
+from parkway.models.config import Config
+from parkway.models.keys import Keys
+from parkway.models.ropes import scaling_name
+from parkway.weights.checkpoint import Checkpoint, RawTensor
+
+
+def model_facts(checkpoint: Checkpoint) -> dict[str, str]:
+    """Name → value as a person reads it, in the order to show."""
+    try:
+        config = build_model(checkpoint, _NoWeights()).config
+    except StartError as error:
+        return {"served": f"no: {str(error).removeprefix(f'{checkpoint.path}: ')}"}
+    keys = Keys(checkpoint, FAMILIES[architecture_of(checkpoint)].defaults)
+    bases = ", ".join(f"{rope.base:g}" for rope in config.ropes)
+    found = {"served": "yes", "layers by kind": _kinds(config), "rope": f"base {bases}; scaling {scaling_name(keys)}"}
+    if experts := config.experts:
+        found["experts"] = f"{experts.count}, {experts.chosen} a token, {experts.ffn_width} hidden values each"
+    if states := config.states:
+        found["delta nets"] = f"{states.k_heads} heads of q and k, {states.v_heads} of v, of {states.k_dim} values"
+    return found
+
+
+def _kinds(config: Config) -> str:
+    kinds = Counter[str]()
+    if config.states:
+        kinds["delta net"] = config.states.layers
+    for how in config.attention:
+        place = f"attention to {how.window}" if how.window else "attention to all"
+        kinds[place if how.rope else f"{place}, not told positions"] += 1
+    return "; ".join(f"{count} {kind}" for kind, count in kinds.items())
+
+
+class _NoWeights:
+    """A `Pack` that looks at no tensor's bytes."""
+
+    def matrix(self, tensor: RawTensor, bias: RawTensor | None = None) -> None:
+        return None
+
+    def vector(self, tensor: RawTensor) -> None:
+        return None
+
+    def stack(self, experts: Sequence[RawTensor], biases: Sequence[RawTensor] | None = None) -> None:
+        return None
+
+    def together(self, *matrices: Any) -> None:
+        return None
