@@ -82,13 +82,13 @@ def _inputs(
                 k_ptr, k_stride, kept_ptr, taps_ptr, slots_ptr, row, slot, position, K_WIDTH, at, exist, CHANNELS, TAPS
             )
             tl.store(out_ptr + K_WIDTH + at, _unit(made, epsilon, 1.0).to(tl.bfloat16), mask=exist)
-        else:
-            at, exist = _heads(tile - 2 * K_TILES, V_HEADS, V_DIM, V_TILE)
-            made = _convolved(
-                v_ptr, v_stride, kept_ptr, taps_ptr, slots_ptr, row, slot, position, 2 * K_WIDTH, at, exist, CHANNELS,
-                TAPS,
+        else:  # names of their own: tiles of v may be of another size, and branches must agree on what they name alike
+            at_v, exist_v = _heads(tile - 2 * K_TILES, V_HEADS, V_DIM, V_TILE)
+            made_v = _convolved(
+                v_ptr, v_stride, kept_ptr, taps_ptr, slots_ptr, row, slot, position, 2 * K_WIDTH, at_v, exist_v,
+                CHANNELS, TAPS,
             )  # fmt: skip
-            tl.store(out_ptr + 2 * K_WIDTH + at, made.to(tl.bfloat16), mask=exist)
+            tl.store(out_ptr + 2 * K_WIDTH + at_v, made_v.to(tl.bfloat16), mask=exist_v)
 
 
 @triton.jit
