@@ -11,7 +11,7 @@ from parkway.flags import add_settings, as_flags, settings_of, without_variables
 
 def test_what_says_the_same_on_a_command_line() -> None:
     assert as_flags(RequestDefaults()) == [
-        *("--cache-prompt", "--grammar", "", "--json-schema", "", "--chat-template-kwargs", ""),
+        *("--cache-prompt", "--samplers", "", "--grammar", "", "--json-schema", "", "--chat-template-kwargs", ""),
         *("--reasoning", "auto", "--reasoning-effort", "", "--reasoning-format", "auto"),
     ]
     some = RequestDefaults(ignore_eos="on", cache_prompt="off", stop=("a", "b"), top_k=1)

@@ -47,7 +47,9 @@ def _flag(default: Any, *names: str, about: str, off: str = "", bare: bool = Fal
 class EngineSettings:
     """What an engine is built from. Every field is a flag and a PARKWAY_<FIELD> variable; raises BadSetting."""
 
-    ctx_size: int = _flag(8192, "-c", "--ctx-size", about="tokens of KV in the pool; any chat may use all of it")
+    ctx_size: int = _flag(
+        8192, "-c", "--ctx-size", about="tokens of KV in the pool; any chat may use all of it; 0: what fits"
+    )
     parallel: int = _flag(4, "-np", "--parallel", about="chats that compute at once; more wait")
     device: DeviceName = _flag("auto", "--device", about="what computes; auto: the GPU if there is one, else the CPU")
     batch_size: int = _flag(
@@ -92,7 +94,7 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         for name, low in (
-            ("ctx_size", 64),
+            ("ctx_size", 64 if self.ctx_size else 0),
             ("parallel", 1),
             ("batch_size", 0),
             ("threads", 0),
@@ -137,12 +139,29 @@ class RequestDefaults:
     repeat_last_n: int | None = _flag(None, "--repeat-last-n", about="… among this many before; -1: all")
     presence_penalty: float | None = _flag(None, "--presence-penalty", about="for tokens of the answer, once")
     frequency_penalty: float | None = _flag(None, "--frequency-penalty", about="… as often as they are there")
+    typical_p: float | None = _flag(None, "--typical", about="the tokens least surprising or boring; 1: all")
+    top_n_sigma: float | None = _flag(None, "--top-n-sigma", about="… this many standard deviations from the best")
+    xtc_probability: float | None = _flag(None, "--xtc-probability", about="how often top choices are left out")
+    xtc_threshold: float | None = _flag(None, "--xtc-threshold", about="… the probability of a top choice")
+    dynatemp_range: float | None = _flag(None, "--dynatemp-range", about="temperature by entropy, so far from --temp")
+    dynatemp_exponent: float | None = _flag(None, "--dynatemp-exp", about="… the power of the entropy")
+    mirostat: int | None = _flag(None, "--mirostat", about="keep surprise at a level: version 1 or 2; 0: off")
+    mirostat_tau: float | None = _flag(None, "--mirostat-ent", about="… at this many bits")
+    mirostat_eta: float | None = _flag(None, "--mirostat-lr", about="… and how fast")
+    dry_multiplier: float | None = _flag(None, "--dry-multiplier", about="for tokens that go on with a repetition")
+    dry_base: float | None = _flag(None, "--dry-base", about="… times this for each token of it")
+    dry_allowed_length: int | None = _flag(None, "--dry-allowed-length", about="… beyond so many")
+    dry_penalty_last_n: int | None = _flag(None, "--dry-penalty-last-n", about="… among this many before; -1: all")
+    dry_sequence_breakers: tuple[str, ...] = _flag(
+        (), "--dry-sequence-breaker", about="… text where one ends, or none; may be repeated"
+    )
     ignore_eos: Switch = _flag("off", "--ignore-eos", bare=True, about="answers end at their limit only")
     cache_prompt: Switch = _flag(
         "on", "--cache-prompt", off="--no-cache-prompt", bare=True, about="find pages that were computed before"
     )
     logit_bias: tuple[str, ...] = _flag((), "-l", "--logit-bias", about="ID+NUMBER or ID-NUMBER; may be repeated")
     stop: tuple[str, ...] = _flag((), "-r", "--reverse-prompt", about="text that ends an answer; may be repeated")
+    samplers: str = _flag("", "--samplers", about="order of samplers: names with ; between, or letters")
     grammar: str = _flag("", "--grammar", about="grammar (GBNF) that answers keep to")
     json_schema: str = _flag("", "-j", "--json-schema", about="JSON Schema that answers keep to")
     chat_template_kwargs: str = _flag(

@@ -83,6 +83,22 @@ _HONOURED: tuple[tuple[str, str, texts.Read], ...] = (
     ("repeat_last_n", "--repeat-last-n N", str),
     ("presence_penalty", "--presence-penalty N LLAMA_ARG_PRESENCE_PENALTY", str),
     ("frequency_penalty", "--frequency-penalty N LLAMA_ARG_FREQUENCY_PENALTY", str),
+    ("typical_p", "--typical --typical-p N", str),
+    ("top_n_sigma", "--top-nsigma --top-n-sigma N", str),
+    ("xtc_probability", "--xtc-probability N", str),
+    ("xtc_threshold", "--xtc-threshold N", str),
+    ("dynatemp_range", "--dynatemp-range N", str),
+    ("dynatemp_exponent", "--dynatemp-exp N", str),
+    ("mirostat", "--mirostat N", str),
+    ("mirostat_tau", "--mirostat-ent N", str),
+    ("mirostat_eta", "--mirostat-lr N", str),
+    ("dry_multiplier", "--dry-multiplier N", str),
+    ("dry_base", "--dry-base N", str),
+    ("dry_allowed_length", "--dry-allowed-length N", str),
+    ("dry_penalty_last_n", "--dry-penalty-last-n N", str),
+    ("dry_sequence_breakers", "--dry-sequence-breaker TEXT", texts.unescaped),
+    ("samplers", "--samplers NAMES", str),
+    ("samplers", "--sampler-seq --sampling-seq LETTERS", str),
     ("ignore_eos", "--ignore-eos", str),
     ("cache_prompt", "--cache-prompt ! --no-cache-prompt LLAMA_ARG_CACHE_PROMPT", str),
     ("logit_bias", "-l --logit-bias ID+NUMBER", str),
@@ -145,8 +161,7 @@ _NO_EFFECT = {
 -lcs --lookup-cache-static FILE; -lcd --lookup-cache-dynamic FILE
 """,
     "only a sampler reads it that must be off here": """
---xtc-threshold N; --dry-base N; --dry-allowed-length N; --dry-penalty-last-n N; --dry-sequence-breaker TEXT
---adaptive-decay N; --dynatemp-exp N; --mirostat-lr N; --mirostat-ent N
+--adaptive-decay N
 """,
     "the endpoint is always there, or there is no such page or log": """
 --embedding --embeddings LLAMA_ARG_EMBEDDINGS
@@ -200,8 +215,7 @@ _REFUSED = {
 --kv-unified-per-slot N LLAMA_ARG_KV_UNIFIED_PER_SLOT
 """,
     "there is no such sampler": """
---samplers NAMES; --sampler-seq --sampling-seq LETTERS; --top-nsigma --top-n-sigma N = -1 0; --xtc-probability N = 0
---typical --typical-p N = 1; --dry-multiplier N = 0; --dynatemp-range N = 0; --mirostat N = 0; --adaptive-target N = -1
+--adaptive-target N = -1
 --spec-synth-len N LLAMA_ARG_SPEC_SYNTH_LEN; --spec-synth-rates RATES LLAMA_ARG_SPEC_SYNTH_RATES
 """,
     "text is read and written in one way: templates are Jinja, special tokens are not shown": """

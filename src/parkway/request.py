@@ -19,9 +19,10 @@ POOL_FULL = "Context size has been exceeded."
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer is sampled. `stop` is applied by the text layer; the engine never sees a string.
 
-    Order: temperature, then top_k, top_p, min_p on what is left. temperature 0 is greedy: highest logit, ties to the
-    lower id. max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only,
-    n for it and the n most probable (of the unmodified distribution). cache_prompt: False computes the whole prompt
+    Order: temperature, then top_k, top_p, min_p on what is left; another where `samplers` names one, or where a sampler
+    is asked for that is off by default (runner/chain.py). temperature 0 is greedy: highest logit, ties to the lower id.
+    max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only, n for it and
+    the n most probable (of the unmodified distribution). cache_prompt: False computes the whole prompt
     even if pages of its beginning are still there; the answer is the same. embed: an embedding of the prompt is asked
     for, and no tokens (max_tokens 0): the hidden state of its last token, or the mean over all of them.
 
@@ -29,7 +30,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     another, of each token among the last `repeat_last_n` of prompt and answer (-1: all); presence_penalty is taken from
     each token of the answer once, frequency_penalty as often as it is there; logit_bias (token id, number) is added;
     what ends the answer is forbidden for `min_tokens`; `grammar` (llguidance's serialised form) forbids what it does
-    not allow next. Raises BadRequest naming the field.
+    not allow next. dry_multiplier is taken from tokens that would go on with a repetition, times dry_base for each
+    token by which that is longer than dry_allowed_length; it is looked for among the last `dry_penalty_last_n` tokens
+    (-1: all), behind the last of `dry_breakers`, which are runs of tokens.
+
+    `samplers`: the order, by llama-server's names; those that it doesn't name are off. () for the usual one.
+    `mirostat` 1 or 2 takes the place of all but temperature. Raises BadRequest naming the field.
     """
 
     max_tokens: int | None = None
@@ -51,6 +57,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int = 0
     grammar: str | None = None
     embed: Pooling | None = None
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_breakers: tuple[tuple[int, ...], ...] = ()
+    samplers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -64,23 +85,26 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def needs_history(self) -> bool:
         """Whether a token can be chosen only once all before it are known to the host."""
         penalised = self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
-        return penalised or self.grammar is not None
+        return penalised or self.dry or self.mirostat > 0 or self.grammar is not None
+
+    @property
+    def dry(self) -> bool:
+        return self.dry_multiplier > 0 and self.dry_penalty_last_n != 0
 
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
-    ("max_tokens", 0, 2**31 - 1),
-    ("temperature", 0, 100),
-    ("top_k", 0, 2**31 - 1),
-    ("top_p", 0, 1),
-    ("min_p", 0, 1),
+    *((name, 0, 2**31 - 1) for name in ("max_tokens", "top_k", "min_tokens", "dry_allowed_length")),
+    *((name, -1, 2**31 - 1) for name in ("repeat_last_n", "dry_penalty_last_n")),
+    *((name, 0, 1) for name in ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold")),
+    *((name, 0, 100) for name in ("temperature", "dynatemp_range", "dynatemp_exponent")),
+    *((name, 0, 1000) for name in ("mirostat_tau", "mirostat_eta", "dry_multiplier")),
+    *((name, 0, MAX_LOGPROBS) for name in ("logprobs", "prompt_logprobs")),
+    *((name, -100, 100) for name in ("presence_penalty", "frequency_penalty")),
     ("seed", -(2**63), 2**64 - 1),
-    ("logprobs", 0, MAX_LOGPROBS),
-    ("prompt_logprobs", 0, MAX_LOGPROBS),
     ("repeat_penalty", 0.01, 100),
-    ("repeat_last_n", -1, 2**31 - 1),
-    ("presence_penalty", -100, 100),
-    ("frequency_penalty", -100, 100),
-    ("min_tokens", 0, 2**31 - 1),
+    ("top_n_sigma", -1, 1000),
+    ("mirostat", 0, 2),
+    ("dry_base", 1, 1000),
 )
 
 
@@ -176,9 +200,10 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
 
-    `host_bytes`: room for the pages of parked chats; 0 where they are computed again instead.
+    `state_bytes`: of what slots keep beside pages, and of the checkpoints of that. `host_bytes`: room for the pages of
+    parked chats; 0 where they are computed again instead.
     `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
-    whose kernels have one order of sums by construction. `embedding_width`: numbers of an embedding; 0: there are none.
+    whose kernels have one order of sums by construction. `embedding_width`: numbers of an embedding.
     """
 
     model: str
@@ -190,6 +215,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     bit_check: str | None = None
     weight_bytes: int
     pool_bytes: int
+    state_bytes: int = 0
     host_bytes: int = 0
     embedding_width: int = 0
 

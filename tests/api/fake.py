@@ -134,6 +134,9 @@ class FakeDoor:
         if self._stepping is not None:
             self._stepping.cancel()
 
+    async def gone(self) -> None:
+        assert self.closed
+
     def step(self, tokens: int = 1) -> None:
         """Gives every open request its next tokens in one output."""
         for opened in list(self.open.values()):

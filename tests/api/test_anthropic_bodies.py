@@ -117,6 +117,14 @@ async def test_what_changes_no_answer(within: Connect) -> None:
     assert (first.prompt, first.sampling, first.stop_ids) == (second.prompt, second.sampling, frozenset([EOS]))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_strict_tool(within: Connect, strict: bool) -> None:
+    async with within(door := FakeDoor("a"), text()) as http:
+        answer = await http.post(MESSAGES, json=HI | {"tools": [TOOL | {"strict": strict}]})
+    assert answer.status_code == 200
+    assert (door.asked[0].sampling.grammar is not None) == strict
+
+
 def of_blocks(*blocks: dict[str, Any], role: str = "user") -> dict[str, Any]:
     return {"messages": [said("a"), said([*words("b"), *blocks], role)]}
 
@@ -168,7 +176,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"container": "c"}, "container is not supported"),
     ({"mcp_servers": [{"type": "url"}]}, "mcp_servers is not supported"),
     ({"thread": {"id": "t"}}, "thread is not supported"),
-    ({"dry_multiplier": 0.5}, "dry_multiplier is not supported"),
+    ({"tfs_z": 0.5}, "tfs_z is not supported"),
     ({"messages": [said("x" * N_CTX)]}, "prompt is too long: 262 tokens > 255 maximum"),
 ]
 

@@ -125,12 +125,6 @@ async def test_refused(within: Connect, body: dict[str, Any], param: str) -> Non
     assert not door.asked
 
 
-async def test_an_engine_without_embeddings(within: Connect) -> None:
-    answer = await post(within, FakeDoor(), input="a")
-    assert answer["status"] == 400
-    assert answer["error"]["message"] == "embeddings are computed on the CPU only so far"
-
-
 @pytest.mark.parametrize("url", OURS)
 async def test_llama_servers_own(within: Connect, url: str) -> None:
     expected = [{"index": 0, "embedding": [unit(97, 4, 3, 0)]}, {"index": 1, "embedding": [unit(98, 4, 3, 0)]}]

@@ -9,11 +9,16 @@ import pytest
 from parkway.api.llama_bodies import DEFAULTS
 from parkway.config import RequestDefaults
 from parkway.request import SamplingParams
+from parkway.runner.chain import ORDER
 from tests.api.conftest import Connect
 from tests.api.fake import EOS, N_CTX, FakeDoor
 
 URL = "/completion"
 LLAMA: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+
+
+ONLY_TOP_K: dict[str, Any] = {"temperature": 1.0, "top_k": 4, "top_p": 1.0, "min_p": 0.0}
+ONLY_DRY = ONLY_TOP_K | {"top_k": 0, "dry_multiplier": 1, "dry_breakers": ((120,),)}
 
 
 async def asked_for(within: Connect, **fields: Any) -> SamplingParams:
@@ -52,6 +57,15 @@ async def asked_for(within: Connect, **fields: Any) -> SamplingParams:
         ({"samplers": ["top_k", "temperature"]}, {"top_p": 1.0, "min_p": 0.0}),
         ({"samplers": ["min_p", "top_p", "temperature"], "temperature": 0}, {"temperature": 0.0, "top_k": 0}),
         ({"samplers": ["temperature"], "presence_penalty": 1}, {"top_k": 0, "top_p": 1.0, "min_p": 0.0}),
+        ({"samplers": list(ORDER)}, {"samplers": ORDER}),
+        ({"samplers": "edskypmxt"}, {"samplers": ORDER}),
+        ({"samplers": ["top_p", "temperature"]}, {"samplers": ("top_p", "temperature"), "top_k": 0, "min_p": 0.0}),
+        ({"samplers": ["min-p", "nucleus"]}, {"samplers": ("min_p", "top_p"), "top_k": 0, "temperature": 1.0}),
+        ({"samplers": ["dry", "penalties"], "dry_multiplier": 1, "dry_sequence_breakers": ["x"]}, ONLY_DRY),
+        ({"typical_p": 0.9, "xtc_probability": 0.5}, {"typical_p": 0.9, "xtc_probability": 0.5}),
+        ({"samplers": ["top_k"], "typical_p": 0.9, "top_k": 4}, ONLY_TOP_K),
+        ({"mirostat": 2, "mirostat_tau": 4}, {"mirostat": 2, "mirostat_tau": 4}),
+        ({"top_n_sigma": -5}, {"top_n_sigma": -1.0}),
     ],
 )
 async def test_honoured(within: Connect, fields: dict[str, Any], params: dict[str, Any]) -> None:
@@ -87,14 +101,14 @@ NO_EFFECT: dict[str, Any] = {
     "n_cache_reuse": 256,
     "t_max_prompt_ms": 500,
     "min_keep": 1,
-    "xtc_threshold": 0.3,
-    "dry_base": 2,
-    "dry_allowed_length": 3,
+    "xtc_threshold": 0.1,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
     "dry_penalty_last_n": -1,
     "dry_sequence_breakers": ["x"],
-    "mirostat_tau": 3,
-    "mirostat_eta": 0.2,
-    "dynatemp_exponent": 2,
+    "mirostat_tau": 5,
+    "mirostat_eta": 0.1,
+    "dynatemp_exponent": 1,
     "speculative.n_max": 16,
     "backend_sampling": True,
     "preserved_tokens": ["x"],
@@ -104,6 +118,7 @@ NEUTRAL: dict[str, Any] = {
     "typical_p": 1.0,
     "xtc_probability": 0.0,
     "top_n_sigma": -1.0,
+    "adaptive_target": -1,
     "dynatemp_range": 0,
     "mirostat": 0,
     "dry_multiplier": 0.0,
@@ -130,14 +145,29 @@ async def test_what_settings_tell_can_be_asked_for(within: Connect) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, {"samplers": ["penalties", "dry", "temperature", "top_k", "top_p", "min_p"], "typical_p": 1.0}),
+        ({"typical_p": 0.5}, {"samplers": list(ORDER), "typical_p": 0.5}),
+        ({"samplers": ["min_p", "top_k"]}, {"samplers": ["min_p", "top_k"], "top_p": 1.0, "temperature": 1.0}),
+        ({"dry_multiplier": 0.5}, {"dry_multiplier": 0.5, "dry_sequence_breakers": ["\n", ":", '"', "*"]}),
+        ({"mirostat": 1, "mirostat_tau": 3}, {"mirostat": 1, "mirostat_tau": 3.0, "mirostat_eta": 0.1}),
+    ],
+)
+async def test_settings_tell_what_is_done(within: Connect, fields: dict[str, Any], told: dict[str, Any]) -> None:
+    async with within(FakeDoor("a")) as http:
+        settings = (await http.post(URL, json={"prompt": "Hi"} | fields)).json()["generation_settings"]
+    assert settings.items() >= told.items()
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"typical_p": 0.9}, "typical_p"),
-        ({"xtc_probability": 0.5}, "xtc_probability"),
-        ({"top_n_sigma": 2}, "top_n_sigma"),
-        ({"dynatemp_range": 0.5}, "dynatemp_range"),
-        ({"mirostat": 2}, "mirostat"),
-        ({"dry_multiplier": 0.8}, "dry_multiplier"),
+        ({"typical_p": 1.9}, "typical_p"),
+        ({"xtc_probability": -0.5}, "xtc_probability"),
+        ({"mirostat": 3}, "mirostat"),
+        ({"dry_multiplier": "x"}, "dry_multiplier"),
+        ({"dry_sequence_breakers": [""]}, "dry_sequence_breakers"),
         ({"adaptive_target": 0.5}, "adaptive_target"),
         ({"t_max_predict_ms": 500}, "t_max_predict_ms"),
         ({"n_indent": 4}, "n_indent"),
@@ -156,9 +186,11 @@ async def test_what_settings_tell_can_be_asked_for(within: Connect) -> None:
         ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar"),
         ({"logit_bias": [[999, 1]]}, "logit_bias"),
         ({"samplers": ["top_k", "infill"]}, "samplers"),
-        ({"samplers": ["top_p", "temperature"]}, "samplers"),
-        ({"samplers": ["min_p", "top_p"]}, "samplers"),
         ({"samplers": ["top_k", "penalties"], "repeat_penalty": 1.1}, "samplers"),
+        ({"samplers": ["min_p", "dry"], "dry_multiplier": 1.1}, "samplers"),
+        ({"samplers": ["dry", "penalties"], "dry_multiplier": 1.1, "repeat_penalty": 1.1}, "samplers"),
+        ({"samplers": ["dry", "dry"], "dry_multiplier": 1.1}, "samplers"),
+        ({"samplers": ["adaptive_p"]}, "samplers"),
         ({"samplers": 5}, "samplers"),
         ({"response_fields": "content"}, "response_fields"),
         ({"prompt": ""}, "prompt"),

@@ -103,6 +103,14 @@ async def test_a_call_that_must_be(within: Connect, choice: Any) -> None:
     assert door.asked[0].sampling.grammar is not None
 
 
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_strict_tool(within: Connect, strict: bool) -> None:
+    async with within(door := FakeDoor(CALL), text()) as http:
+        answer = await http.post(URL, json=HI | {"tools": [TOOL | {"strict": strict}]})
+    assert without_ids(answer.json())["output"] == [called(ARGUMENTS)]
+    assert (door.asked[0].sampling.grammar is not None) == strict
+
+
 async def test_one_call_at_most(within: Connect) -> None:
     async with within(FakeDoor(f"{CALL}\n{CALL}"), text()) as http:
         answer = await http.post(URL, json=HI | {"tools": [TOOL], "parallel_tool_calls": False})

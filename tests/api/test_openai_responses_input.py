@@ -174,7 +174,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"n": 2}, "n", "n is not supported"),
     ({"context_management": [{"type": "compaction"}]}, "context_management", "context_management is not supported"),
     ({"moderation": {}}, "moderation", "moderation is not supported"),
-    ({"dry_multiplier": 0.5}, "dry_multiplier", "dry_multiplier is not supported"),
+    ({"tfs_z": 0.5}, "tfs_z", "tfs_z is not supported"),
     ({"top_logprobs": 21}, "top_logprobs", "top_logprobs: "),
     ({"max_output_tokens": -2}, "max_output_tokens", "max_output_tokens must be between"),
     ({"max_output_tokens": "9"}, "max_output_tokens", "max_output_tokens: "),

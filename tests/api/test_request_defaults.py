@@ -38,6 +38,11 @@ async def test_defaults_are_for_what_is_left_out(within: Connect) -> None:
         cache_prompt="off",
         logit_bias=("7+1.5", "8-inf"),
         stop=("x",),
+        typical_p=0.5,
+        mirostat=2,
+        mirostat_tau=3.0,
+        dry_multiplier=0.5,
+        dry_sequence_breakers=("ab",),
     )
     made = await sampled(within, defaults, {"prompt": "a", "top_k": 3, "temperature": None})
     assert (made.max_tokens, made.temperature, made.top_k, made.top_p, made.min_p) == (5, 0.5, 3, 0.5, 0.25)
@@ -45,6 +50,26 @@ async def test_defaults_are_for_what_is_left_out(within: Connect) -> None:
     assert (made.presence_penalty, made.frequency_penalty) == (0.5, 0.25)
     assert (made.ignore_eos, made.cache_prompt, made.stop) == (True, False, ("x",))
     assert made.logit_bias == ((7, 1.5), (8, float("-inf")))
+    assert (made.typical_p, made.mirostat, made.mirostat_tau) == (0.5, 2, 3.0)
+    assert (made.dry_multiplier, made.dry_breakers) == (0.5, ((97, 98),))
+
+
+@pytest.mark.parametrize("samplers", ["top_p;temperature", "pt", "top-p;temp"])
+async def test_an_order_of_samplers(within: Connect, samplers: str) -> None:
+    defaults = RequestDefaults(samplers=samplers, top_p=0.5, temperature=0.5)
+    assert (await sampled(within, defaults, {"prompt": "a"})).samplers == ("top_p", "temperature")
+    assert (await sampled(within, defaults, {"prompt": "a", "samplers": ["min_p"]})).samplers == ()
+
+
+async def test_a_field_by_its_other_name_has_the_last_word_too(within: Connect) -> None:
+    defaults = RequestDefaults(typical_p=0.5, mirostat=1)
+    made = await sampled(within, defaults, {"prompt": "a", "typ_p": 0.75, "mirostat_mode": 2})
+    assert (made.typical_p, made.mirostat) == (0.75, 2)
+
+
+async def test_no_breakers(within: Connect) -> None:
+    defaults = RequestDefaults(dry_multiplier=0.5, dry_sequence_breakers=("none",))
+    assert (await sampled(within, defaults, {"prompt": "a"})).dry_breakers == ()
 
 
 async def test_a_request_has_the_last_word(within: Connect) -> None:
@@ -115,6 +140,9 @@ async def test_no_slots(within: Connect) -> None:
     [
         (RequestDefaults(temperature=-1), "--temp: temperature must be between 0 and 100, not -1"),
         (RequestDefaults(max_tokens=-5), "--predict: max_tokens must be between"),
+        (RequestDefaults(typical_p=2.0), "--typical: typical_p must be between 0 and 1, not 2.0"),
+        (RequestDefaults(samplers="kq"), "--samplers: samplers: 'q' is not supported"),
+        (RequestDefaults(dry_sequence_breakers=("",)), "--dry-sequence-breaker: must be a list of at most 16 strings"),
         (RequestDefaults(top_p=2.0), "--top-p: top_p must be between 0 and 1, not 2.0"),
         (RequestDefaults(stop=("",)), "--reverse-prompt: stop must not contain an empty string"),
         (RequestDefaults(logit_bias=("x+1",)), "--logit-bias: must be ID+NUMBER or ID-NUMBER, not 'x+1'"),

@@ -8,10 +8,22 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from parkway.api.sleeping import SleepingDoor
+from parkway.api.totals import COUNTERS, HISTOGRAMS
 from parkway.errors import EngineDied, StartError
-from parkway.request import Output, Request, SamplingParams, SlotView, View, Vocabulary
+from parkway.request import (
+    BUCKETS,
+    Histogram,
+    Output,
+    Request,
+    SamplingParams,
+    SlotView,
+    Snapshot,
+    View,
+    Vocabulary,
+)
 from tests.api.conftest import Connect
 from tests.api.fake import FINGERPRINT, FakeDoor
 from tests.api.parked import Frames, park, resume, until
@@ -217,6 +229,35 @@ async def test_what_is_told_of_an_engine_that_sleeps() -> None:
         now = door.snapshot
         assert (now.running, now.waiting, now.pages_used, now.host_bytes) == (0, 0, 0, 0)
         assert (now.answer_tokens, now.parks) == (6, 8)
+
+
+def measured(count: int) -> Histogram:
+    return Histogram([count, *[0] * len(BUCKETS)], count / 4)
+
+
+async def test_what_was_counted_goes_on_over_sleeps() -> None:
+    """A counter that goes down means a restart of the server to those who watch it."""
+    async with bed() as (door, beds):
+        for times in (1, 2):
+            beds.latest.snapshot = replace(beds.latest.snapshot, steps=20, finished={"stop": 2, f"{times}": 1})
+            beds.latest.view = View([SlotView(0)], measured(1), measured(2), measured(3), measured(4))
+            for _ in range(2):  # awake, then asleep
+                now, view = door.snapshot, door.view
+                counted = (now.prompt_tokens, now.answer_tokens, now.cached_tokens, now.parks, now.resumes)
+                assert counted == (5 * times, 6 * times, 3 * times, 8 * times, 9 * times)
+                assert (now.recomputes, now.steps) == (10 * times, 20 * times)
+                assert now.finished == {"stop": 2 * times, "1": 1} | ({"2": 1} if times == 2 else {})
+                histograms = (view.park, view.restore, view.wait, view.gap)
+                assert histograms == tuple(measured(n * times) for n in (1, 2, 3, 4))
+                door.sleep_when_idle()
+            _, seen = ask(door)
+            await until(ended(seen))
+
+
+def test_every_number_either_counts_or_tells_how_it_is_now() -> None:
+    now = {"running", "waiting", "pages_used", "pages_total", "parked", "parked_bytes", "host_bytes"}
+    assert {*Snapshot.__struct_fields__} == {*COUNTERS, "finished"} | now
+    assert {*View.__struct_fields__} == {*HISTOGRAMS, "slots", "at"}
 
 
 async def test_views_of_every_engine_are_watched() -> None:

@@ -41,6 +41,7 @@ async def toys(*names: str) -> AsyncIterator[SleepingDoor]:
         yield door
     finally:
         door.close()
+        await door.gone()
 
 
 async def ask(door: Door, request: Request) -> list[Output]:
@@ -62,6 +63,7 @@ async def test_the_answers_are_the_same_after_a_sleep(sockets: Path) -> None:
     async with toys("model", "model") as door:
         before = await asyncio.gather(*[ask(door, request) for request in requests])
         door.sleep_when_idle()
+        await door.gone()
         assert (door.sleeping, children(), list(sockets.iterdir())) == (True, [], [])
         after = await asyncio.gather(*[ask(door, request) for request in requests])
         assert not door.sleeping
@@ -73,6 +75,7 @@ async def test_the_answers_are_the_same_after_a_sleep(sockets: Path) -> None:
 async def test_killed_while_it_wakes() -> None:
     async with toys("model", "hang") as door:
         door.sleep_when_idle()
+        await door.gone()
         asking = [asyncio.create_task(ask(door, make_request(i))) for i in range(3)]
         await until(children)
         children()[0].kill()
@@ -98,6 +101,7 @@ async def test_asleep_there_is_nothing_to_kill_and_no_death_to_tell() -> None:
     async with toys("model", "model") as door:
         (child,) = children()
         door.sleep_when_idle()
+        await door.gone()
         assert not child.is_running()
         await asyncio.sleep(0.05)
         assert not door.died.done()
@@ -107,6 +111,7 @@ async def test_asleep_there_is_nothing_to_kill_and_no_death_to_tell() -> None:
 async def test_closed_while_it_wakes(sockets: Path) -> None:
     async with toys("model", "hang") as door:
         door.sleep_when_idle()
+        await door.gone()
         asking = asyncio.create_task(ask(door, make_request(1)))
         await until(children)
     assert (await asking)[-1].error == "the engine has been closed"

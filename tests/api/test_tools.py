@@ -191,6 +191,18 @@ async def test_auto_has_no_grammar(within: Connect) -> None:
         assert door.asked[0].sampling.grammar is None
 
 
+async def test_a_strict_tool_is_called_by_its_schema_where_calls_are_free(within: Connect) -> None:
+    function: Any = WEATHER["function"]
+    strict = {"type": "function", "function": {**function, "strict": True}}
+    door, body = await asked(within, f"Let me see. {PARIS}", tools=[strict, TIME])
+    assert door.taught is not None
+    assert arguments(body["choices"][0]["message"]) == [IN_PARIS]
+    assert all(keeps(door, text) for text in ("", "Hello", f"Hm. {PARIS}", f"{PARIS}\n{ROME}", f"{call('time')} Now?"))
+    assert not any(keeps(door, text) for text in (call("weather", city=5), f"Hm. {call('other')}"))
+    door, _ = await asked(within, PARIS, tools=[strict], tool_choice="none")
+    assert door.asked[0].sampling.grammar is None
+
+
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "required": ["a"]}}}
 
 

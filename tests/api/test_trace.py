@@ -141,6 +141,7 @@ async def test_a_served_engines_trace_can_be_drawn(tmp_path: Path, monkeypatch: 
                 ended += (await outputs.get()).finish_reason is not None
         finally:
             door.close()
+            await door.gone()
     timeline = read(path)
     assert [{stretch.request_id for stretch in slot} for slot in timeline.slots] != [set(), set()]
     assert {0, 1, 2} == {stretch.request_id for slot in timeline.slots for stretch in slot}

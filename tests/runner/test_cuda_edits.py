@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from parkway.runner.cpu_load import load_on_cpu
 from parkway.runner.cuda_load import CudaModel
 from parkway.runner.edits import Edits
 from parkway.weights import open_checkpoint
+from tests.backends.drawn_chains import as_chain, no_edits
 from tests.runner.test_cuda_runner import SETTINGS, answers, model, path  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
@@ -53,6 +55,27 @@ def test_who_has_edits_and_who_has_none_answer_as_alone(model: CudaModel, path: 
         assert [token for output in cpu[i] for token in output.token_ids] == tokens[i]
 
 
+def test_who_has_a_chain_answers_as_alone(model: CudaModel) -> None:  # noqa: F811
+    hows = ({"mirostat": 2, "mirostat_tau": 3.0, "mirostat_eta": 2.0}, {"dry_multiplier": 9.0, "xtc_probability": 0.5})
+    requests = [
+        replace_sampling(each, max_tokens=2, logprobs=0, **how) for each, how in zip(REQUESTS[:2], hows, strict=True)
+    ]
+    together = answers(model, requests, replace(SETTINGS, parallel=3))
+    assert answers(model, requests[:1], replace(SETTINGS, parallel=3))[0] == together[0]
+
+
+def test_mirostat_is_told_how_surprising_a_token_was(model: CudaModel) -> None:  # noqa: F811
+    runner = model.runner(SETTINGS)
+    request = Request(id=0, prompt=[3, 1, 4], sampling=SamplingParams(mirostat=2), seed=1)
+    plan = StepPlan((Chunk(0, request, 0, (3, 1, 4), (0,), True),))
+    surprises = []
+    for mu in (0.0, 50.0):
+        runner.launch(plan, {0: no_edits(as_chain([("mirostat_2", mu, 0, 0)]))})
+        surprises += [sampled.surprise or 0.0 for _, sampled in runner.land()]
+    assert surprises[0] == 0, "there was one token to choose"
+    assert 0 < surprises[1] < 50
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
 def test_graphs_with_edits_change_no_bit(model: CudaModel) -> None:  # noqa: F811
     settings = replace(SETTINGS, parallel=3)
@@ -83,13 +106,12 @@ def test_what_is_not_allowed_never_comes(model: CudaModel) -> None:  # noqa: F81
     runner.launch(StepPlan((Chunk(0, request, 0, (3, 1, 4), (0,), True),)), {0: allowing()})
     assert [sampled.token_id for _, sampled in runner.land()] == [NOTHING_ALLOWED]
     nowhere = tuple((token, -math.inf) for token in range(model.vocab_size))
-    stuck = replace_sampling(REQUESTS[1], logit_bias=nowhere)
+    stuck = replace_sampling(REQUESTS[1], max_tokens=3, logit_bias=nowhere)
     outputs = answers(model, [stuck, REQUESTS[2]])
     (end,) = outputs[stuck.id]
     assert (end.token_ids, end.error) == ([], NO_TOKEN)
     assert outputs[2][-1].error is None
 
 
-def replace_sampling(request: Request, logit_bias: tuple[tuple[int, float], ...]) -> Request:
-    how = SamplingParams(max_tokens=3, logit_bias=logit_bias)
-    return Request(id=request.id, prompt=request.prompt, sampling=how, seed=0)
+def replace_sampling(request: Request, **how: Any) -> Request:
+    return Request(id=request.id, prompt=request.prompt, sampling=SamplingParams(**how), seed=0)

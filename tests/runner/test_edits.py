@@ -21,8 +21,16 @@ HOWS = {
     "presence": SamplingParams(presence_penalty=0.7),
     "frequency": SamplingParams(frequency_penalty=-0.3),
     "bias": SamplingParams(logit_bias=((3, 1.5), (9, -100.0), (3, 0.25))),
+    "dry": SamplingParams(dry_multiplier=0.8, dry_allowed_length=1, dry_breakers=((3, 4), (7,))),
     "all": SamplingParams(
-        repeat_penalty=1.2, repeat_last_n=5, presence_penalty=0.4, frequency_penalty=0.9, logit_bias=((3, -2.0),)
+        repeat_penalty=1.2,
+        repeat_last_n=5,
+        presence_penalty=0.4,
+        frequency_penalty=0.9,
+        logit_bias=((3, -2.0),),
+        dry_multiplier=0.5,
+        dry_allowed_length=1,
+        dry_penalty_last_n=30,
     ),
 }
 every_how = pytest.mark.parametrize("how", HOWS.values(), ids=HOWS.keys())
@@ -87,11 +95,45 @@ def test_numbers_that_were_handed_out_do_not_change() -> None:
 def test_nothing_is_edited_that_nobody_asks_for() -> None:
     for how in (SamplingParams(), sampling(repeat_last_n=10, top_k=3), sampling(min_tokens=0)):
         assert not Editor.needed(request(how))
-    for how in (*HOWS.values(), sampling(min_tokens=1), sampling(grammar="{}")):
+    more = (sampling(min_tokens=1), sampling(grammar="{}"), sampling(typical_p=0.5), sampling(mirostat=2))
+    for how in (*HOWS.values(), *more):
         assert Editor.needed(request(how))
     assert Editor(request(sampling(grammar="{}")), VOCAB_SIZE).edits([1, 2, 3], 3, None) is None
     assert Editor(request(HOWS["presence"]), VOCAB_SIZE).edits([1, 2, 3], 3, None) is None
     assert Editor(request(sampling(min_tokens=5)), VOCAB_SIZE).edits([1, 2, 3], 3, None) is None
+
+
+def test_mirostat_allows_as_much_as_the_tokens_so_far_have_left() -> None:
+    editor = Editor(request(sampling(mirostat=2, mirostat_tau=3.0, mirostat_eta=0.5)), VOCAB_SIZE)
+
+    def allowed(tokens: Sequence[int]) -> float:
+        made = editor.edits(tokens, len(tokens), None)
+        assert made is not None
+        assert made.chain is not None
+        assert (len(made.ids), made.mask) == (0, None)
+        return float(made.chain[-1]["a"])
+
+    assert allowed([1, 2, 3]) == allowed([1, 2, 3]) == 6.0, "being asked changes nothing"
+    editor.chosen(5.0)
+    assert allowed([1, 2, 3, 4]) == 5.0
+    editor.chosen(0.0)
+    assert allowed([1, 2, 3, 4, 5]) == 6.5
+
+
+def test_a_chain_needs_no_history() -> None:
+    """Unless a sampler in it does: its chats go on while a token is in flight."""
+    for how in (
+        sampling(typical_p=0.5),
+        sampling(xtc_probability=0.5),
+        sampling(samplers=("min_p", "top_k"), top_k=3, min_p=0.1),
+    ):
+        assert not how.needs_history
+        made = Editor(request(how), VOCAB_SIZE).edits([1, 2, 3], 9, None)
+        assert made is not None
+        assert made.chain is not None
+    assert sampling(mirostat=1).needs_history
+    assert sampling(dry_multiplier=0.5).needs_history
+    assert not sampling(dry_multiplier=0.5, dry_penalty_last_n=0).needs_history
 
 
 def test_what_ends_an_answer_is_forbidden_until_it_is_long_enough() -> None:

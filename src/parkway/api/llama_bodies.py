@@ -8,7 +8,6 @@ from pydantic import Field, field_validator, model_validator
 from parkway.api.bodies import MAX_ANSWERS, MAX_CHOICES, Body, Text
 from parkway.api.constraints import Constrained, grammar_for
 from parkway.api.llama_prompts import Prompts
-from parkway.api.llama_samplers import Samplers, switched_off
 from parkway.api.sampling_fields import OTHER_SAMPLERS
 from parkway.request import MAX_LOGPROBS, SamplingParams
 from parkway.text import Tokenizer
@@ -27,8 +26,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """llama-server's own, of fields that neither the request nor the settings say."""
 
-_BUILT = ("n_probs", "samplers")
-_UNBUILT: dict[str, tuple[Any, ...]] = {name: rest for name, rest in OTHER_SAMPLERS.items() if name not in _BUILT} | {
+_UNBUILT: dict[str, tuple[Any, ...]] = {name: rest for name, rest in OTHER_SAMPLERS.items() if name != "n_probs"} | {
     "min_keep": (0, 1),
     "grammar_lazy": (False,),
     "grammar_triggers": ([],),
@@ -51,7 +49,6 @@ class Completed(Constrained):
     max_completion_tokens: int | None = None
     n_probs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    samplers: Samplers | None = None
     return_tokens: bool | None = None
     return_progress: bool | None = None
     response_fields: list[Text] | None = None
@@ -65,6 +62,11 @@ class Completed(Constrained):
     @classmethod
     def _drawn(cls, seed: int | None) -> int | None:
         return -1 if seed == DRAWN_SEED else seed
+
+    @field_validator("top_n_sigma")
+    @classmethod
+    def _no_sigmas(cls, value: float | None) -> float | None:
+        return -1.0 if value is not None and value < 0 else value
 
     @field_validator("temperature", "top_k")
     @classmethod
@@ -89,14 +91,11 @@ class Completed(Constrained):
         return "n_predict", None
 
     def completed(self: Asked) -> Asked:
-        """With llama-server's defaults, and without the samplers that are not wanted. Raises BadRequest."""
+        """With llama-server's defaults. Raises BadRequest."""
         self.refuse(_UNBUILT)
         values = {name: value for name, value in DEFAULTS.items() if getattr(self, name) is None}
         if self.repetition_penalty is not None:
             values.pop("repeat_penalty", None)
-        if self.samplers is not None:
-            now = {name: getattr(self, name) for name in DEFAULTS} | values
-            values |= switched_off(self.samplers, now)
         return self.model_copy(update=values)
 
     async def llama_sampling(self, tokenizer: Tokenizer) -> SamplingParams:

@@ -1,23 +1,29 @@
 """The order of samplers that a client of llama-server asks for, and which of them it leaves out. Knows no request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import PlainValidator
 
 from parkway.errors import BadRequest
+from parkway.request import SamplingParams
+from parkway.runner.chain import ORDER, steps_of
 
-ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")
-"""What is built, as it is applied."""
+USUAL = ("penalties", "dry", "temperature", "top_k", "top_p", "min_p")
+"""The order where nobody asks for another."""
+_MOST = 32
 _NEUTRAL: dict[str, dict[str, float]] = {
     "penalties": {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0},
-    "temperature": {"temperature": 1.0},
+    "dry": {"dry_multiplier": 0.0},
+    "top_n_sigma": {"top_n_sigma": -1.0},
     "top_k": {"top_k": 0},
+    "typ_p": {"typical_p": 1.0},
     "top_p": {"top_p": 1.0},
     "min_p": {"min_p": 0.0},
+    "xtc": {"xtc_probability": 0.0},
+    "temperature": {"temperature": 1.0, "dynatemp_range": 0.0},
 }
-_OFF = frozenset({"dry", "top_n_sigma", "typ_p", "typical_p", "xtc"})
-"""Not built, and refused by their own fields if those switch them on."""
 _LETTERS = {
     "e": "penalties",
     "d": "dry",
@@ -32,38 +38,57 @@ _LETTERS = {
     "i": "infill",
     "a": "adaptive_p",
 }
+_OTHER_NAMES = {"typical_p": "typ_p", "typical": "typ_p", "temp": "temperature", "nucleus": "top_p"}
+_OTHER_NAMES |= {"top_nsigma": "top_n_sigma"}
 
 
 def _samplers(value: Any) -> list[str]:
     if isinstance(value, str):
-        return [_LETTERS.get(letter, letter) for letter in value]
-    if isinstance(value, list) and len(value) <= 32 and all(isinstance(each, str) for each in value):
-        return value
-    raise ValueError("must be a list of names of samplers, or a string of their letters")
+        names = value.split(";") if ";" in value or _name(value) in _NEUTRAL else [_LETTERS.get(c, c) for c in value]
+    else:
+        names = value
+    if isinstance(names, list) and len(names) <= _MOST and all(isinstance(each, str) for each in names):
+        return [_name(each) for each in names]
+    raise ValueError(f"must be a list of at most {_MOST} names of samplers, or a string of their letters")
+
+
+def _name(text: str) -> str:
+    spelled = text.strip().replace("-", "_")
+    return _OTHER_NAMES.get(spelled, spelled)
 
 
 Samplers = Annotated[list[str], PlainValidator(_samplers, json_schema_input_type=str | list[str])]
 
 
-def switched_off(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of samplers that are not among `names`, with values that do nothing; `values` are those of all.
+def ordered(how: SamplingParams, names: Sequence[str]) -> SamplingParams:
+    """By these samplers in this order; those that are not among them are off.
 
-    Raises BadRequest for an order that would give other answers than ours, and for a sampler that is not built.
+    Raises BadRequest for a sampler that there isn't, and for penalties behind what chooses among tokens.
     """
     for name in names:
-        if name not in ORDER and name not in _OFF:
+        if name not in _NEUTRAL:
             raise BadRequest("samplers", f"samplers: {name[:40]!r} is not supported; there are {', '.join(ORDER)}")
     off = {field: value for name in ORDER if name not in names for field, value in _NEUTRAL[name].items()}
-    active = [name for name in names if name in ORDER and _acts(name, {**values, **off})]
-    if not {"top_p", "min_p"} & set(active):
-        active = [name for name in active if name != "temperature"]  # top_k finds the same tokens at any
-    if [name for name in ORDER if name in active] != active:
-        told = ", ".join(ORDER)
-        raise BadRequest("samplers", f"samplers: the order is {told}; leave samplers out or send it in this order")
-    return off
+    made = replace(how, samplers=tuple(names), **off)
+    _check_penalties(list(_active(names, made)), made)
+    return replace(made, samplers=()) if steps_of(made) is None else made
 
 
-def _acts(name: str, values: Mapping[str, Any]) -> bool:
-    if name != "penalties" and not values["temperature"]:
-        return False  # the most probable token is the same in any order
-    return any(values[field] != neutral for field, neutral in _NEUTRAL[name].items())
+def order_of(how: SamplingParams) -> Sequence[str]:
+    """The samplers as they are applied."""
+    return how.samplers or (USUAL if steps_of(how) is None else ORDER)
+
+
+def _active(names: Sequence[str], how: SamplingParams) -> Iterator[str]:
+    for name in names:
+        if any(getattr(how, field) != value for field, value in _NEUTRAL[name].items()):
+            yield name
+
+
+def _check_penalties(active: Sequence[str], how: SamplingParams) -> None:
+    """Penalties change logits before anybody chooses among them, repeat_penalty before the others."""
+    first = [name for name in active if name in ("penalties", "dry")]
+    if list(active[: len(first)]) != first or len(set(first)) < len(first):
+        raise BadRequest("samplers", "samplers: penalties and dry must come first, once each")
+    if first == ["dry", "penalties"] and how.repeat_penalty != 1:
+        raise BadRequest("samplers", "samplers: penalties must come before dry where repeat_penalty is not 1")

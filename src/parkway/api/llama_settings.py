@@ -3,24 +3,10 @@
 from typing import Any
 
 from parkway.api.llama_bodies import Completed
-from parkway.api.llama_samplers import ORDER
+from parkway.api.llama_samplers import order_of
 from parkway.request import SamplingParams
 
 _UNBUILT: dict[str, Any] = {
-    "dynatemp_range": 0.0,
-    "dynatemp_exponent": 1.0,
-    "top_n_sigma": -1.0,
-    "xtc_probability": 0.0,
-    "xtc_threshold": 0.1,
-    "typical_p": 1.0,
-    "dry_multiplier": 0.0,
-    "dry_base": 1.75,
-    "dry_allowed_length": 2,
-    "dry_penalty_last_n": -1,
-    "dry_sequence_breakers": ["\n", ":", '"', "*"],
-    "mirostat": 0,
-    "mirostat_tau": 5.0,
-    "mirostat_eta": 0.1,
     "n_keep": 0,
     "n_discard": 0,
     "min_keep": 0,
@@ -38,6 +24,11 @@ _UNBUILT: dict[str, Any] = {
     "lora": [],
 }
 """What is off, with the values that stand for that there."""
+_AS_NAMED = (
+    *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent"),
+    *("mirostat", "mirostat_tau", "mirostat_eta"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
+)
 
 
 def generation_settings(body: Completed, sampling: SamplingParams, seed: int) -> dict[str, Any]:
@@ -53,7 +44,8 @@ def generation_settings(body: Completed, sampling: SamplingParams, seed: int) ->
         "logit_bias": [{"bias": bias, "token": token_id} for token_id, bias in sampling.logit_bias],
         "n_probs": body.top_logprobs,
         "grammar": body.grammar or "",
-        "samplers": list(ORDER),
+        "dry_sequence_breakers": body.breakers,
+        "samplers": list(order_of(sampling)),
         "timings_per_token": bool(body.timings_per_token),
     }
 
@@ -71,4 +63,5 @@ def sampled(sampling: SamplingParams, seed: int) -> dict[str, Any]:
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "cache_prompt": sampling.cache_prompt,
+        **{name: getattr(sampling, name) for name in _AS_NAMED},
     }

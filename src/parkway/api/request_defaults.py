@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from parkway.api.constraints import Constrained
-from parkway.api.sampling_fields import Sampled
+from parkway.api.sampling_fields import OTHER_NAMES, Sampled
 from parkway.config import RequestDefaults, json_object
 from parkway.errors import BadRequest, BadSetting
 from parkway.text import Tokenizer
@@ -18,9 +18,16 @@ Asked = TypeVar("Asked", bound=Sampled)
 
 _AS_THEY_ARE = (
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n"),
-    *("presence_penalty", "frequency_penalty"),
+    *("presence_penalty", "frequency_penalty", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold"),
+    *("dynatemp_range", "dynatemp_exponent", "mirostat", "mirostat_tau", "mirostat_eta"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
 )
-_FLAGS = {"max_tokens": "--predict", "temperature": "--temp", "stop": "--reverse-prompt"}
+_FLAGS = {"max_tokens": "--predict", "temperature": "--temp", "stop": "--reverse-prompt", "typical_p": "--typical"} | {
+    "dynatemp_exponent": "--dynatemp-exp",
+    "mirostat_tau": "--mirostat-ent",
+    "mirostat_eta": "--mirostat-lr",
+    "dry_sequence_breakers": "--dry-sequence-breaker",
+}
 _FORMS = ("grammar", "json_schema")
 
 
@@ -35,10 +42,14 @@ class Defaults:
             "cache_prompt": False if settings.cache_prompt == "off" else None,
             "logit_bias": [_bias(text) for text in settings.logit_bias] or None,
             "stop": list(settings.stop) or None,
+            "dry_sequence_breakers": [text for text in settings.dry_sequence_breakers if text != "none"],
+            "samplers": settings.samplers or None,
             "reasoning_format": None if settings.reasoning_format == "auto" else settings.reasoning_format,
             "grammar": settings.grammar or None,
             "json_schema": json.loads(settings.json_schema) if settings.json_schema else None,
         }
+        if not settings.dry_sequence_breakers:
+            fields["dry_sequence_breakers"] = None
         body = _checked({name: value for name, value in fields.items() if value is not None}, tokenizer)
         self._fields = {name: value for name in fields if (value := getattr(body, name, None)) is not None}
 
@@ -50,6 +61,9 @@ class Defaults:
         if body.repetition_penalty is not None:
             missing.pop("repeat_penalty", None)
             missing.pop("repeat_last_n", None)
+        for name, other in OTHER_NAMES.items():
+            if getattr(body, other) is not None:
+                missing.pop(name, None)
         if _has_form(body):
             for name in _FORMS:
                 missing.pop(name, None)

@@ -2,29 +2,23 @@
 
 from typing import Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import PlainValidator
 
 from parkway.api.bodies import Asked, unicode_text
+from parkway.api.llama_samplers import Samplers, ordered
 from parkway.api.logit_bias import Bias, by_token
 from parkway.errors import BadRequest
 from parkway.request import SamplingParams
 from parkway.text import Tokenizer
+from parkway.text.breakers import MOST_BYTES, breakers_of
 
 MAX_STOP_STRINGS = 32
 MAX_STOP_IDS = 4096
 
 OTHER_SAMPLERS: dict[str, tuple[Any, ...]] = {
-    "typical_p": (1,),
-    "typ_p": (1,),
     "tfs_z": (1,),
-    "xtc_probability": (0,),
-    "top_n_sigma": (-1, 0),
-    "dynatemp_range": (0,),
-    "mirostat": (0,),
-    "mirostat_mode": (0,),
-    "dry_multiplier": (0,),
     "adaptive_target": (-1,),
-    "samplers": (),
     "top_a": (0,),
     "smoothing_factor": (0,),
     "length_penalty": (1,),
@@ -45,7 +39,7 @@ OTHER_SAMPLERS: dict[str, tuple[Any, ...]] = {
 }
 """Fields of theirs that would change the answer and are not built: the values, beside null, that ask for nothing.
 
-What only such a sampler reads (xtc_threshold, mirostat_tau, dry_base …) is ignored, as it is there while it is off.
+What only such a sampler reads (adaptive_decay …) is ignored, as it is there while it is off.
 """
 
 
@@ -56,6 +50,13 @@ def _stop(value: Any) -> list[str]:
     raise ValueError(f"must be a string or a list of at most {MAX_STOP_STRINGS} strings")
 
 
+def _breakers(value: Any) -> list[str]:
+    texts = value if isinstance(value, list) and all(isinstance(each, str) for each in value) else [""]
+    if len(texts) <= _MOST_BREAKERS and all(0 < len(unicode_text(each).encode()) <= MOST_BYTES for each in texts):
+        return texts
+    raise ValueError(f"must be a list of at most {_MOST_BREAKERS} strings, each of 1 to {MOST_BYTES} bytes")
+
+
 def _token_ids(value: Any) -> list[int]:
     if isinstance(value, list) and len(value) <= MAX_STOP_IDS and all(type(each) is int for each in value):
         return value
@@ -63,12 +64,24 @@ def _token_ids(value: Any) -> list[int]:
 
 
 Stop = Annotated[list[str], PlainValidator(_stop, json_schema_input_type=str | list[str])]
+Breakers = Annotated[list[str], PlainValidator(_breakers, json_schema_input_type=list[str])]
 TokenIds = Annotated[list[int], PlainValidator(_token_ids, json_schema_input_type=list[int])]
 
 _AS_GIVEN = (
     *("temperature", "top_p", "min_p", "min_tokens", "ignore_eos", "cache_prompt"),
     *("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
+    *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent"),
+    *("mirostat", "mirostat_tau", "mirostat_eta"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
 )
+
+BREAKERS = ("\n", ":", '"', "*")
+"""llama-server's: where a repetition ends for the sampler DRY unless a request says otherwise."""
+_MOST_BREAKERS = 16
+
+
+OTHER_NAMES = {"typical_p": "typ_p", "mirostat": "mirostat_mode"}
+"""Fields that some clients spell otherwise."""
 
 
 class Sampled(Asked):
@@ -92,6 +105,23 @@ class Sampled(Asked):
     logit_bias: Bias | None = None
     ignore_eos: bool | None = None
     cache_prompt: bool | None = None
+    typical_p: float | None = None
+    typ_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    mirostat: int | None = None
+    mirostat_mode: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: Breakers | None = None
+    samplers: Samplers | None = None
 
     def limit(self) -> tuple[str, int | None]:
         """The field that says how many tokens the answer may have, and what it says."""
@@ -108,11 +138,20 @@ class Sampled(Asked):
         if self.repetition_penalty is not None:
             spelt["repeat_penalty"] = "repetition_penalty"
             given |= self._repetition()
+        for name, other in OTHER_NAMES.items():
+            if given[name] is None and getattr(self, other) is not None:
+                given[name], spelt[name] = getattr(self, other), other
         given |= {"stop": tuple(self.stop or ()), "logit_bias": by_token(self.logit_bias or (), tokenizer)}
         made = _made({name: value for name, value in given.items() if value is not None}, spelt)
         if made.max_tokens is not None and made.min_tokens > made.max_tokens:
             raise BadRequest("min_tokens", f"min_tokens must not be greater than {limit_name} ({made.max_tokens})")
-        return made
+        if self.samplers is not None:
+            made = ordered(made, self.samplers)
+        return replace(made, dry_breakers=breakers_of(self.breakers, tokenizer)) if made.dry else made
+
+    @property
+    def breakers(self) -> list[str]:
+        return list(BREAKERS) if self.dry_sequence_breakers is None else self.dry_sequence_breakers
 
     def stop_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """Raises BadRequest for one that is none."""

@@ -31,6 +31,12 @@ class Choosing:
         self._editors.pop(request_id, None)
         self.constraints.drop(request_id)
 
+    def chosen(self, request_id: int, surprise: float) -> None:
+        """How surprising the request's next token was, which has been chosen."""
+        editor = self._editors.get(request_id)
+        if editor:
+            editor.chosen(surprise)
+
     def all_await(self, requests: int) -> bool:
         """Whether each of so many open requests gets no token before its last one has landed."""
         return len(self._await_tokens) == requests

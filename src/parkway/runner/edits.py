@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parkway.request import Request
+from parkway.runner.chain import Chain, chain_of, first_mu, next_mu, steps_of
+from parkway.runner.dry import Dry
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint32]
@@ -20,7 +22,8 @@ Mask = npt.NDArray[np.uint32]
 
 class Edits(NamedTuple):
     """Of one row: logit x of ids[i] becomes `x * (shrink[i] if x > 0 else grow[i]) + offset[i]`, each operation rounded
-    once to float32; then what the mask forbids is -inf. No id is there twice. Log-probabilities are of x.
+    once to float32; then what the mask forbids is -inf. No id is there twice. Log-probabilities are of x. `chain`: by
+    which samplers the token is chosen from that; None: the usual ones.
     """
 
     ids: npt.NDArray[np.int32]
@@ -28,6 +31,7 @@ class Edits(NamedTuple):
     grow: Floats
     offset: Floats
     mask: Mask | None = None
+    chain: Chain | None = None
 
 
 NO_EDITS: Mapping[int, Edits] = MappingProxyType({})
@@ -42,6 +46,8 @@ class Editor:
         self._window = self._prompt_tokens + 2**31 if how.repeat_last_n < 0 else how.repeat_last_n
         self._repeats = how.repeat_penalty != 1 and self._window > 0
         self._counts = self._repeats or how.presence_penalty != 0 or how.frequency_penalty != 0
+        self._dry = Dry(how) if how.dry else None
+        self._chain, self._mu = chain_of(how), first_mu(how)
         self._bias: dict[int, float] = {}
         for token, number in how.logit_bias:
             self._bias[token] = self._bias.get(token, 0.0) + number
@@ -50,6 +56,7 @@ class Editor:
         self._counted = self._first
         self._recent: dict[int, int] = {}
         self._answer: dict[int, int] = {}
+        self._repeated: dict[int, float] = {}
         self._columns: dict[int, int] = {}
         self._ids = np.empty(64, np.int32)
         self._shrink, self._grow, self._offset = (np.empty(64, np.float32) for _ in range(3))
@@ -63,7 +70,7 @@ class Editor:
     def needed(cls, request: Request) -> bool:
         """Whether a request asks for edits at all."""
         how = request.sampling
-        return how.needs_history or bool(how.logit_bias) or how.min_tokens > 0
+        return how.needs_history or bool(how.logit_bias) or how.min_tokens > 0 or steps_of(how) is not None
 
     def edits(self, tokens: Sequence[int], position: int, mask: Mask | None) -> Edits | None:
         """For the token at a position, behind these of prompt and answer; None if nothing is to edit.
@@ -71,23 +78,38 @@ class Editor:
         `tokens` grows from call to call, and has all before the position if the request needs its history.
         """
         assert mask is None or len(mask) == self._mask_words, "a mask of another vocabulary"
-        if self._counts:
+        if self._counts or self._dry:
             assert len(tokens) == position, "a token is chosen whose history is not known"
             self._count(tokens)
         forbids_ends = self._ends > 0 and position - self._prompt_tokens < self._how.min_tokens
         count = len(self._columns)
-        if mask is None and not (count and (forbids_ends or self._counts or self._bias)):
+        moves = count and (forbids_ends or self._counts or self._dry or self._bias)
+        if not moves and mask is None and self._chain is None:
             return None
         now = (self._shrink, self._grow, self._offset)
         shrink, grow, offset = (each[:count].copy() for each in now)  # the next token changes them
         if forbids_ends:
             offset[: self._ends] = -np.inf
-        return Edits(self._ids[:count], shrink, grow, offset, mask)
+        return Edits(self._ids[:count], shrink, grow, offset, mask, self._chain_now())
+
+    def chosen(self, surprise: float) -> None:
+        """The token that was asked for last has been chosen, and had this surprise in bits."""
+        self._mu = next_mu(self._how, self._mu, surprise)
+
+    def _chain_now(self) -> Chain | None:
+        if self._chain is None or not self._how.mirostat:
+            return self._chain
+        chain = self._chain.copy()
+        chain[-1]["a"] = self._mu
+        return chain
 
     def _count(self, tokens: Sequence[int]) -> None:
         """Counts the tokens that have come, in the order in which they came."""
         changed: dict[int, None] = {}
-        for at in range(self._counted, len(tokens)):
+        if self._dry:
+            before, self._repeated = self._repeated, self._dry.penalties(tokens)
+            changed |= dict.fromkeys((*before, *self._repeated))
+        for at in range(self._counted, len(tokens) if self._counts else 0):
             token = tokens[at]
             changed[token] = None
             if at >= self._prompt_tokens:
@@ -106,6 +128,7 @@ class Editor:
         how, said = self._how, self._answer.get(token, 0)
         repeat = how.repeat_penalty if self._recent.get(token, 0) else 1.0
         offset = self._bias.get(token, 0.0) - how.frequency_penalty * said - how.presence_penalty * (said > 0)
+        offset -= self._repeated.get(token, 0.0)
         column = self._columns.setdefault(token, len(self._columns))
         if column == len(self._ids):
             self._ids = np.resize(self._ids, 2 * column)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from parkway.text.tokenizer import Tokenizer
 
 MOST_BYTES = 40
-"""Of a text: as many tokens are looked through for every beginning of it."""
+"""Of a text: tokens are looked through for each beginning of it."""
 
 Runs = tuple[tuple[int, ...], ...]
 
@@ -20,10 +20,10 @@ def breakers_of(texts: Iterable[str], tokenizer: Tokenizer) -> Runs:
 def _runs(text: str, tokenizer: Tokenizer) -> Runs:
     """The tokens that hold the text; those that end with its beginning, with the tokens of the rest behind."""
     wanted, pieces = text.encode(), _pieces(tokenizer)
-    found = [(token,) for token, piece in enumerate(pieces) if wanted in piece]
+    found: list[tuple[int, ...]] = [(token,) for token, piece in enumerate(pieces) if wanted in piece]
     for begun, rest in _cuts(wanted):
-        tail = tokenizer.encode_plain(rest)
-        found += [(token, *tail) for token, piece in enumerate(pieces) if piece.endswith(begun) and wanted not in piece]
+        tail, ending = tokenizer.encode_plain(rest), _by_end(tokenizer)[begun[-1]]
+        found += [(token, *tail) for token in ending if pieces[token].endswith(begun) and wanted not in pieces[token]]
     return tuple(found)
 
 
@@ -33,6 +33,16 @@ def _cuts(wanted: bytes) -> Iterator[tuple[bytes, str]]:
         rest = wanted[at:].decode(errors="ignore")
         if rest.encode() == wanted[at:]:
             yield wanted[:at], rest
+
+
+@lru_cache(maxsize=2)
+def _by_end(tokenizer: Tokenizer) -> Sequence[Sequence[int]]:
+    """Tokens by the last byte of what they stand for."""
+    found: list[list[int]] = [[] for _ in range(256)]
+    for token, piece in enumerate(_pieces(tokenizer)):
+        if piece:
+            found[piece[-1]].append(token)
+    return found
 
 
 @lru_cache(maxsize=2)

@@ -103,6 +103,9 @@ _SAMPLED = (
     SamplingParams(temperature=0.8, top_p=0.9),
     SamplingParams(top_k=60, frequency_penalty=0.6, logit_bias=((3, 4.0), (17, 3.0), (40, -100.0))),
     SamplingParams(temperature=1.3, top_k=40, min_p=0.02),
+    SamplingParams(mirostat=2, mirostat_tau=4.0, dry_multiplier=0.8, dry_allowed_length=0, dry_breakers=((3,), (5, 6))),
+    SamplingParams(temperature=0.8, dynatemp_range=0.3, top_n_sigma=2.0, typical_p=0.9, xtc_probability=0.5),
+    SamplingParams(samplers=("min_p", "top_k", "temperature"), min_p=0.05, top_k=30, temperature=1.2),
 )
 """In turn, so that there are some of each."""
 

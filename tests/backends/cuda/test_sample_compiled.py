@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 WHOLE_ROWS = ["largest_kernel", "sums_kernel", "choice_kernel", "allow_kernel"]
-KERNELS = [*WHOLE_ROWS, "move_kernel", "adopt_kernel"]
+KERNELS = [*WHOLE_ROWS, "move_kernel", "chain_kernel", "adopt_kernel", "tell_kernel"]
 STACK_BYTES = 32
 """Some compilers put a few addresses aside, outside every loop."""
+CHAIN_STACK_BYTES = 96
+"""… and numbers of a chain's steps."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def compiled() -> list[dict[str, Any]]:
 def test_all_fit_and_hardly_anything_spills(compiled: list[dict[str, Any]]) -> None:
     assert [each["kernel"] for each in compiled] == [name for name in KERNELS for _ in range(2)]
     for each in compiled:
-        assert each["stack"] <= STACK_BYTES, each
+        assert each["stack"] <= (CHAIN_STACK_BYTES if each["kernel"] == "chain_kernel" else STACK_BYTES), each
         assert each["shared"] < 32 * 1024, each
 
 

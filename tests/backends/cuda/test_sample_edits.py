@@ -145,6 +145,7 @@ def test_memory_grows_with_what_is_to_be_edited(device: torch.device) -> None:
     for vocabulary in (900, 90_000, 300):
         pinned.write([(2, drawn_edits("both", vocabulary, 0)), (0, drawn_edits("mask", vocabulary, 1))], headers, place)
         ids, words = vocabulary // 3, -(-vocabulary // 32)
-        assert headers.tolist() == [[0, 4 * ids + words, 4 * ids + words], [-1, -1, -1], [ids, 0, 4 * ids]]
+        numbers = [[0, 4 * ids + words, 4 * ids + words], [-1, -1, -1], [ids, 0, 4 * ids]]
+        assert headers.tolist() == [[*each, -1, -1] for each in numbers]
         assert place.view(np.int64)[0] == pinned._memory.data_ptr()
         assert len(pinned._memory) >= 4 * ids + 2 * words

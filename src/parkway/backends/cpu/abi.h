@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define PK_ABI_VERSION 5
+#define PK_ABI_VERSION 7
 #define PK_MAX_TOP 20
 
 // Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in
@@ -17,6 +17,13 @@ typedef struct pk_rows {
     int64_t k;
 } pk_rows;
 
+// One sampler of a chain, in the order in which they are applied; runner/chain.py says which numbers each has.
+enum { PK_TEMPERATURE, PK_TOP_K, PK_TOP_P, PK_MIN_P, PK_TOP_N_SIGMA, PK_TYPICAL, PK_XTC, PK_MIROSTAT, PK_MIROSTAT_2 };
+typedef struct pk_chain_step {
+    int64_t kind;
+    double a, b, c;
+} pk_chain_step;
+
 // What a row's logits become before a token is chosen: x of ids[i] is x * (x > 0 ? shrink[i] : grow[i]) + offset[i], each
 // operation rounded once; then what the mask forbids (bit id % 32 of word id / 32 is 0) is -inf. What is reported is of x.
 typedef struct pk_edits {
@@ -24,6 +31,8 @@ typedef struct pk_edits {
     const float *shrink, *grow, *offset;  // [count]
     int64_t count;
     const uint32_t *mask;                 // [vocabulary / 32, rounded up], or null
+    const pk_chain_step *chain;           // [steps], or null: temperature, then top_k, top_p and min_p
+    int64_t steps;
 } pk_edits;
 
 // How one logit row is sampled and what is reported of it.
@@ -39,6 +48,7 @@ typedef struct pk_sample {
     float logprob;     // out
     int32_t top_ids[PK_MAX_TOP];      // out
     float top_logprobs[PK_MAX_TOP];   // out
+    double surprise;   // out, of a token that a chain has chosen: in bits, among those that it left
 } pk_sample;
 
 // One step: the only thing that changes between two runs of a program.
@@ -50,6 +60,7 @@ typedef struct pk_batch {
     const int32_t *pages;       // page tables of all chats, one after the other
     const int32_t *logit_row;   // [logit_rows] which row each logit row is
     pk_sample *samples;         // [logit_rows]
+    const int32_t *slots;       // [rows] where the state of the row's chat is; null where no layer keeps states
 } pk_batch;
 
 // What the kernels see of a step. `tiles`: runs of rows of one chat that share attention's loads of K and V.
@@ -58,6 +69,8 @@ typedef struct pk_step {
     const pk_batch *batch;
     const pk_tile *tiles;
     int64_t tile_count;
+    const pk_tile *runs;       // all consecutive rows of one chat, where there are slots
+    int64_t run_count;
     int64_t splits;            // > 0: attention's items are (row, head, split), merged by a later instruction
     float *scratch;            // [threads, scratch_floats]
     int64_t scratch_floats;
@@ -84,13 +97,13 @@ typedef struct pk_segment {
 #define PK_PAGE 64         // tokens of a page
 #define PK_SPLIT_ROWS 4    // most rows of a step whose splits may be separate items
 
-enum { PK_FIXED = 0, PK_ROWS = 1, PK_LOGIT_ROWS = 2, PK_TILES = 3, PK_MERGES = 4 };
+enum { PK_FIXED = 0, PK_ROWS = 1, PK_LOGIT_ROWS = 2, PK_TILES = 3, PK_MERGES = 4, PK_RUNS = 5 };
 
 typedef struct pk_instr {
     pk_kernel kernel;
     int32_t counts;            // what its items are: one of the above
     int32_t on_logit_rows;     // the row count that the kernel sees: rows, or logit rows
-    int64_t items;             // for PK_FIXED
+    int64_t items;             // for PK_FIXED; of each run for PK_RUNS
     int64_t n[8];
     float f[2];
     void *p[8];

@@ -47,7 +47,7 @@ def source_hash() -> str:
 
 def _units() -> list[tuple[str, str, tuple[str, ...]]]:
     plain: list[tuple[str, str, tuple[str, ...]]] = [
-        (name, f"{name}.cpp", ("-O3",)) for name in ("choose", "pack", "pool")
+        (name, f"{name}.cpp", ("-O3",)) for name in ("chain", "choose", "pack", "pool")
     ]
     # Plain C++ at -O3 takes three times as long to compile and runs no faster.
     kernels: list[tuple[str, str, tuple[str, ...]]] = [("portable", "kernels.cpp", ("-DPK_ISA=portable", "-O2"))]

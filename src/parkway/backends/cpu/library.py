@@ -13,14 +13,14 @@ from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
 from parkway.machine import cache_folder
 
-ABI_VERSION = 5
+ABI_VERSION = 7
 MAX_TOP = 20
 ALIGNMENT_BYTES = 64
 ROW_TILE = 16
 SPLIT_TOKENS = 128
 SPLIT_ROWS = 4
 PARTIAL_BYTES = (2 + 256) * 4
-FIXED, ROWS, LOGIT_ROWS, TILES, MERGES = range(5)
+FIXED, ROWS, LOGIT_ROWS, TILES, MERGES, RUNS = range(6)
 
 
 class Rows(C.Structure):
@@ -32,6 +32,8 @@ class RowEdits(C.Structure):
         *[(name, C.c_void_p) for name in ("ids", "shrink", "grow", "offset")],
         ("count", C.c_int64),
         ("mask", C.c_void_p),
+        ("chain", C.c_void_p),
+        ("steps", C.c_int64),
     ]
 
 
@@ -52,12 +54,13 @@ class Sample(C.Structure):
         ("logprob", C.c_float),
         ("top_ids", C.c_int32 * MAX_TOP),
         ("top_logprobs", C.c_float * MAX_TOP),
+        ("surprise", C.c_double),
     ]
 
 
 class Batch(C.Structure):
     _fields_ = [("rows", C.c_int64), ("logit_rows", C.c_int64)] + [
-        (name, C.c_void_p) for name in ("tokens", "positions", "table_of", "pages", "logit_row", "samples")
+        (name, C.c_void_p) for name in ("tokens", "positions", "table_of", "pages", "logit_row", "samples", "slots")
     ]
 
 

@@ -1,6 +1,7 @@
 // The sampler's arithmetic on one row of logits: the largest, the log of the sum of exponentials, the weights to draw from.
 #pragma once
 #include "attention.h"
+#include "chain.h"
 #include "choose.h"
 
 namespace {
@@ -18,8 +19,14 @@ INLINE float log_sum_exp(const float *x, int64_t count, float top) {
 }
 
 INLINE int32_t first_equal(const float *x, int64_t count, float value) {
-    for (int64_t i = 0; i < count; i++)
-        if (x[i] == value) return (int32_t)i;
+    constexpr int64_t BLOCK = 64;  // looked at side by side
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        const int64_t end = first + BLOCK < count ? first + BLOCK : count;
+        int found = 0;
+        for (int64_t i = first; i < end; i++) found |= x[i] == value;
+        for (int64_t i = first; found && i < end; i++)
+            if (x[i] == value) return (int32_t)i;
+    }
     return 0;  // only where every logit is NaN
 }
 
@@ -75,10 +82,12 @@ void sample(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
         for (int64_t i = vocabulary; i < padded; i++) logits[i] = -INFINITY;
         const float top = largest_of(logits, padded);
         const bool edited = how->edits.count || how->edits.mask;
+        if (how->target < 0 && edited) edit(&how->edits, logits, vocabulary, padded, scratch);
         if (how->target >= 0) {
             how->token = how->target;
+        } else if (how->edits.chain) {
+            how->token = pk_walk(how, edited ? scratch : logits, vocabulary, (uint64_t *)(scratch + padded));
         } else if (edited) {
-            edit(&how->edits, logits, vocabulary, padded, scratch);
             how->token = choose(how, scratch, vocabulary, padded, largest_of(scratch, padded), true, scratch);
         } else {
             how->token = choose(how, logits, vocabulary, padded, top, false, scratch);

@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 import torch
 
+from parkway.backends.cuda.sample_chain import ROOM, chain_kernel
 from parkway.backends.cuda.sample_choice import choice_kernel
-from parkway.backends.cuda.sample_edits import adopt_kernel, allow_kernel, move_kernel
+from parkway.backends.cuda.sample_edits import adopt_kernel, allow_kernel, move_kernel, tell_kernel
 from parkway.backends.cuda.sample_row import BANDS, CHUNK, MAX_TOPS, NOTHING, ORDER_WORDS, RESULT_WORDS
 from parkway.backends.cuda.sample_sums import largest_kernel, sums_kernel
 
@@ -27,9 +28,13 @@ own, n for the n most probable as well. `slot`: whose token this is, -1 for nobo
 costs nothing."""
 
 RESULT = np.dtype(
-    [("token", "<i4"), ("logprob", "<f4"), ("top_ids", "<i4", MAX_TOPS), ("top_logprobs", "<f4", MAX_TOPS)]
+    [
+        *[("token", "<i4"), ("logprob", "<f4"), ("top_ids", "<i4", MAX_TOPS), ("top_logprobs", "<f4", MAX_TOPS)],
+        ("surprise", "<f4"),
+    ]
 )
-"""A row's result; zeros behind what it has asked for. `token` is -1 where the row's edits allow none."""
+"""A row's result; zeros behind what it has asked for. `token` is -1 where the row's edits allow none. `surprise`: of a
+token that a chain has chosen, in bits, among those that the chain left; 0 of another."""
 
 assert ORDER.itemsize == 4 * ORDER_WORDS, "the kernels read other orders"
 assert RESULT.itemsize == 4 * RESULT_WORDS, "the kernels write other results"
@@ -58,6 +63,7 @@ class Sampler:
         self._lists = torch.zeros((max_rows, self.list_ids), dtype=torch.int32, device=device)
         self._lengths = torch.zeros((max_rows, 2), dtype=torch.int32, device=device)
         self._edited_orders = torch.zeros((max_rows, ORDER_WORDS), dtype=torch.int32, device=device)
+        self._firsts = zeros(max_rows, ROOM.value)
         self._chosen = torch.zeros((max_rows, RESULT_WORDS), dtype=torch.int32, device=device)
 
     def run(
@@ -112,8 +118,13 @@ class Sampler:
         )  # fmt: skip
         move_kernel[(MOVERS, rows)](edits, place, edited, width, **options)
         self.run(edited, self._edited_orders, last_tokens, self._chosen, rows, pdl)
+        chain_kernel[(rows,)](
+            edited, width, orders, edits, place, self._chosen, self._lists, self.list_ids, self._firsts,
+            self.vocabulary, ID_BITS=(self.vocabulary - 1).bit_length(), **(options | {"num_warps": 16}),
+        )  # fmt: skip
         adopt_kernel[(rows,)](orders, edits, edited, width, self._chosen, **(options | {"num_warps": 1}))
         self.run(logits, orders, last_tokens, results, rows, pdl)
+        tell_kernel[(rows,)](edits, self._chosen, results, **(options | {"num_warps": 1}))
 
     def _programs(self, rows: int, most: int) -> int:
         """Programs a row: enough to keep the device busy, each with as many chunks as the others."""

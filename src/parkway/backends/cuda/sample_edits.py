@@ -5,7 +5,8 @@ probabilities are reported, do, as if the token had been known. Rows without edi
 the host's memory, wherever it likes: a word of the step says where, and each number is read once.
 
 Of a row: COUNT (-1: it has no edits) ids, then as many numbers that shrink, grow and move, from word AT on; a bit for
-each id that is allowed from word MASK on (-1: all are).
+each id that is allowed from word MASK on (-1: all are); STEPS of a chain of samplers from word CHAIN on (-1: it has
+none).
 """
 
 import triton
@@ -15,14 +16,15 @@ from parkway.backends.cuda.sample_row import (
     NO_TOKEN,
     RESULT,
     SLOT,
+    SURPRISE,
     TARGET,
     TOPS,
     WORDS,
     load_logits,
 )
 
-EDIT_WORDS = 3
-COUNT, AT, MASK = (tl.constexpr(word) for word in range(EDIT_WORDS))
+EDIT_WORDS = 5
+COUNT, AT, MASK, CHAIN, STEPS = (tl.constexpr(word) for word in range(EDIT_WORDS))
 EDIT = tl.constexpr(EDIT_WORDS)
 BLOCK = tl.constexpr(1024)
 """Edited logits that a program takes at a time."""
@@ -57,7 +59,8 @@ def allow_kernel(
         words = tl.arange(0, 16)
         order = tl.load(orders + row * WORDS + words, mask=words < WORDS)
         order = tl.where((words == TOPS) | (words == SLOT), -1, order)
-        order = tl.where((words == TARGET) & (has_edits == 0), 0, order)
+        chosen_here = (has_edits == 0) | (edit_word(edits, row, CHAIN) >= 0)  # by nobody, or by a chain
+        order = tl.where((words == TARGET) & chosen_here, 0, order)
         tl.store(edited_orders + row * WORDS + words, order, mask=words < WORDS)
     if has_edits == 0:
         return
@@ -111,3 +114,14 @@ def adopt_kernel(orders, edits, edited, stride, chosen, PDL: tl.constexpr):
         token = tl.load(chosen + row * RESULT)
         logit = load_logits(edited + row.to(tl.int64) * stride, token, token >= 0)
         tl.store(orders + row * WORDS + TARGET, tl.where(logit == float("-inf"), NO_TOKEN, token))
+
+
+@triton.jit
+def tell_kernel(edits, chosen, results, PDL: tl.constexpr):
+    """Copies the surprise of what a chain has chosen, when all else of the result is there. Grid (rows,)."""
+    row = tl.program_id(0)
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    if edit_word(edits, row, CHAIN) >= 0:
+        tl.store(results + row * RESULT + SURPRISE, tl.load(chosen + row * RESULT + SURPRISE))

@@ -19,10 +19,12 @@ CHOOSE, NO_TOKEN = tl.constexpr(-1), tl.constexpr(-2)
 
 MAX_TOPS = 20
 """Most probable tokens that a row may report."""
-RESULT_WORDS = 2 + 2 * MAX_TOPS
+RESULT_WORDS = 2 + 2 * MAX_TOPS + 1
 """int32 words of a row's result, in the order of `sample.RESULT`."""
 RESULT = tl.constexpr(RESULT_WORDS)
 REPORTED = tl.constexpr(MAX_TOPS)
+SURPRISE = tl.constexpr(RESULT_WORDS - 1)
+"""The last of them."""
 
 CHUNK = 2048
 """Neighbouring columns that a program takes at a time."""
@@ -122,14 +124,14 @@ def band(depths):
 
 
 @triton.jit
-def uniform53(orders, row):
-    """53 random bits, uint64: a function of seed, prompt, choice and position alone (Philox4x32-10)."""
+def uniform53(orders, row, draw=0):
+    """53 random bits, uint64: a function of seed, prompt, choice, position and draw alone (Philox4x32-10)."""
     position = order_word(orders, row, POSITION).to(tl.uint32, bitcast=True)
     choice = order_word(orders, row, CHOICE_INDEX).to(tl.uint32, bitcast=True)
     prompt = order_word(orders, row, PROMPT_INDEX).to(tl.uint32, bitcast=True)
     low = order_word(orders, row, SEED_LOW).to(tl.uint32, bitcast=True)
     high = order_word(orders, row, SEED_HIGH).to(tl.uint32, bitcast=True)
-    first, second, _, _ = tl.philox_impl(position, choice, prompt, position * 0, low, high)
+    first, second, _, _ = tl.philox_impl(position, choice, prompt, position * 0 + draw, low, high)
     return ((first.to(tl.uint64) << 32) | second.to(tl.uint64)) >> 11
 
 
@@ -141,7 +143,8 @@ def store_result(results, last_tokens, orders, row, token, logprob, tops):
     """
     words = tl.arange(0, 64)
     values = tl.where(words == 0, tl.maximum(token, -1), tl.where(words == 1, logprob.to(tl.int32, bitcast=True), 0))
-    tl.store(results + row * RESULT + words, values, mask=words < tl.where(tops > 0, 2, RESULT))
+    written = (words < tl.where(tops > 0, 2, RESULT)) | (words == SURPRISE)
+    tl.store(results + row * RESULT + words, values, mask=written)
     slot = order_word(orders, row, SLOT)
     if slot >= 0:
         tl.store(last_tokens + slot, tl.maximum(token, 0))

@@ -77,7 +77,10 @@ def subjects(device: torch.device, seed: int) -> list[SampleSubject]:
 
 
 def edited_subject(device: torch.device, seed: int, rows: int, vocabulary: int) -> EditedSubject:
-    """The same rows; four of five have edits: of numbers, by a mask, by both, or a mask that allows nothing."""
+    """The same rows; four of five have edits: of numbers, by a mask, by both, or a mask that allows nothing.
+
+    A third have a chain of samplers.
+    """
     plain, chance = subject(device, seed, rows, vocabulary), np.random.default_rng(seed)
     edits, numbers = np.full((rows, EDIT_WORDS), -1, np.int32), list[npt.NDArray[np.int32]]()
     at, count = 0, vocabulary // 7
@@ -90,12 +93,39 @@ def edited_subject(device: torch.device, seed: int, rows: int, vocabulary: int) 
         mask = chance.integers(0, 2**32, -(-vocabulary // 32), np.uint32) * np.uint32(kind != 4)
         mine = [ids, reals.reshape(-1).view(np.int32), mask.view(np.int32) if kind >= 2 else ids[:0]]
         if kind:
-            edits[row] = moved, at, at + 4 * moved if kind >= 2 else -1
+            edits[row, :3] = moved, at, at + 4 * moved if kind >= 2 else -1
+            if row % 3 == 1:
+                steps = _chain(row // 3)
+                edits[row, 3:] = at + sum(map(len, mine)), len(steps)
+                mine.append(steps.view(np.int32).reshape(-1))
             numbers += mine
             at += sum(map(len, mine))
     words = torch.from_numpy(np.concatenate(numbers)).to(device)
     on_device = torch.from_numpy(edits).to(device)
     return EditedSubject(plain.logits, plain.orders, plain.sampler, edits=on_device, numbers=words)
+
+
+def _chain(turn: int) -> npt.NDArray[np.float64]:
+    """Three steps, of each kind in turn; those are numbered by integers."""
+    steps = np.zeros((3, 4))
+    for step in range(3):
+        kind = (turn + 4 * step) % len(_STEPS)
+        steps[step] = np.int64(kind).view(np.float64), *_STEPS[kind]
+    return steps
+
+
+_STEPS = (
+    (0.8, 0.5, 1.2),
+    (50, 0, 0),
+    (0.9, 0, 0),
+    (0.01, 0, 0),
+    (2, 0, 0),
+    (0.7, 0, 0),
+    (1, 0.01, 0),
+    (6, 0, 0),
+    (5, 0, 0),
+)
+"""Numbers of each kind of step."""
 
 
 def subject(device: torch.device, seed: int, rows: int, vocabulary: int) -> SampleSubject:
