@@ -3,9 +3,11 @@
 import importlib
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import parkway
@@ -15,7 +17,7 @@ from parkway.engine.engine import Engine
 from parkway.errors import BadRequest, ContextExceeded, EngineDied
 from parkway.request import Request
 from parkway.text import ModelText
-from tests.engine.toy import STOP_ID, BrokenRunner, ToyRunner, expected, make_toy
+from tests.engine.toy import STOP_ID, BrokenRunner, ToyRunner, expected, hidden, make_toy
 
 BOS_ID = STOP_ID - 1
 LETTERS = [chr(33 + i) for i in range(BOS_ID)]
@@ -105,6 +107,34 @@ def test_a_prompt_that_was_computed_before_is_found_and_changes_nothing(llm: LLM
     assert found == cold
     assert without.token_ids == cold.token_ids == answer(prompt, 2, max_tokens=70, ignore_eos=True)
     assert longer.token_ids == answer([*prompt, *cold.token_ids, 7], 2, max_tokens=70, ignore_eos=True)
+
+
+@pytest.mark.parametrize("pooling", [None, "last", "mean"])
+def test_embeddings_of_texts_and_ids_in_their_order(llm: LLM, pooling: Any) -> None:
+    prompts: list[str | list[int]] = [[i, 7] if i % 2 else LETTERS[i] * 3 for i in range(5)]
+    found = llm.embed(prompts, pooling)
+    rows = [[BOS_ID, i, i, i] if i % 2 == 0 else [i, 7] for i in range(5)]
+    for ids, vector in zip(rows, found, strict=True):
+        states = [hidden(ids[:end]) for end in range(1 if pooling == "mean" else len(ids), len(ids) + 1)]
+        mean = (np.array(states, np.float32).astype(np.float64).sum(axis=0) / len(states)).astype(np.float32)
+        assert vector.tolist() == pytest.approx((mean / np.linalg.norm(mean.astype(float))).tolist(), rel=1e-6)
+    assert np.array_equal(llm.embed(prompts[3], pooling), found[3:4])
+    assert (str(found.dtype), found.shape) == ("float32", (5, 2))
+
+
+def test_embeddings_of_fewer_dimensions(llm: LLM) -> None:
+    assert abs(llm.embed("abc", dimensions=1)).tolist() == [[1]]
+    for dimensions in (0, 3):
+        with pytest.raises(BadRequest, match=f"dimensions is {dimensions}, but .* 2"):
+            llm.embed("abc", dimensions=dimensions)
+    assert llm.embed([]).shape == (0, 2)
+
+
+def test_a_pooling_that_there_is_not_must_be_named(llm: LLM) -> None:
+    llm._text = replace(llm._text, pooling=None)
+    with pytest.raises(BadRequest, match="pooling"):
+        llm.embed("abc")
+    assert len(llm.embed("abc", "mean")) == 1
 
 
 def test_no_prompts_no_answers(llm: LLM) -> None:

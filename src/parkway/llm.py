@@ -8,11 +8,15 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from parkway.config import EngineSettings
 from parkway.engine.build import build_engine
 from parkway.engine.door import ThreadDoor
+from parkway.engine.embeddings import normalised
 from parkway.errors import BadRequest, ContextExceeded
-from parkway.request import Output, Request, SamplingParams, TokenLogprob
+from parkway.request import Output, Pooling, Request, SamplingParams, TokenLogprob
 from parkway.text import ModelText, TextStream, Tokenizer
 from parkway.text.grammar import vocabulary_of
 from parkway.weights import default_model
@@ -56,11 +60,31 @@ class LLM:
 
         All prompts share one seed and differ by their index. Raises BadRequest, ContextExceeded, EngineDied.
         """
-        return self._answer([self._ids(prompt) for prompt in _listed(prompts)], params)
+        return self._completed([self._ids(prompt) for prompt in _listed(prompts)], params)
+
+    def embed(
+        self, texts: Prompts, pooling: Pooling | None = None, dimensions: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """A row of the Euclidean length 1 for each text (or list of token ids), in their order.
+
+        `pooling`: of the last token, or the mean over all; None: as the file says. `dimensions`: so many of the
+        numbers; None: all. Raises BadRequest, ContextExceeded, EngineDied.
+        """
+        width = self._door.facts.embedding_width
+        wanted = width if dimensions is None else dimensions
+        if not 1 <= wanted <= width:
+            raise BadRequest("dimensions", f"dimensions is {wanted}, but this model's embeddings have {width}")
+        how = pooling or self._text.pooling
+        if how is None:
+            raise BadRequest("pooling", "this model's file asks for a pooling that is not supported: name one")
+        ids = [self._ids(text, ends=True) for text in _listed(texts)]
+        answers = self._answer(ids, SamplingParams(max_tokens=0, embed=how))
+        rows = [normalised(answer.embedding, wanted) for answer in answers]
+        return np.array(rows, np.float32).reshape(-1, wanted)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], params: SamplingParams | None = None) -> Completion:
         """Answer one conversation, by the model's chat template. Raises like generate."""
-        return self._answer([self._checked(self._text.chat_prompt(messages), "messages")], params)[0]
+        return self._completed([self._checked(self._text.chat_prompt(messages), "messages")], params)[0]
 
     def close(self) -> None:
         """End the engine. Whoever still waits for an answer gets EngineDied."""
@@ -72,10 +96,14 @@ class LLM:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _ids(self, prompt: str | list[int]) -> list[int]:
+    def _ids(self, prompt: str | list[int], *, ends: bool = False) -> list[int]:
+        """`ends`: nothing will follow."""
         tokenizer = self._text.tokenizer
-        ids = tokenizer.with_bos(tokenizer.encode(prompt)) if isinstance(prompt, str) else list(prompt)
-        return self._checked(ids, "prompt")
+        if not isinstance(prompt, str):
+            return self._checked(list(prompt), "prompt")
+        return self._checked(
+            tokenizer.whole(prompt) if ends else tokenizer.with_bos(tokenizer.encode(prompt)), "prompt"
+        )
 
     def _checked(self, ids: list[int], param: str) -> list[int]:
         facts = self._door.facts
@@ -87,8 +115,10 @@ class LLM:
             raise BadRequest(param, f"{param} holds a token id that is not between 0 and {facts.vocab_size - 1}")
         return ids
 
-    def _answer(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
-        sampling = params or SamplingParams()
+    def _completed(self, prompts: list[list[int]], params: SamplingParams | None) -> list[Completion]:
+        return [answer.completion for answer in self._answer(prompts, params or SamplingParams())]
+
+    def _answer(self, prompts: list[list[int]], sampling: SamplingParams) -> "list[_Answer]":
         seed = secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed
         stop_ids = self._text.tokenizer.stop_ids
         if sampling.grammar is not None:
@@ -101,7 +131,7 @@ class LLM:
         ]
         answers = {request.id: _Answer(request, self._text.tokenizer) for request in requests}
         self._receive(answers)
-        return [answer.completion for answer in answers.values()]
+        return list(answers.values())
 
     def _receive(self, answers: dict[int, "_Answer"]) -> None:
         arrived: SimpleQueue[Output] = SimpleQueue()
@@ -124,6 +154,7 @@ class _Answer:
 
     def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
         self.request = request
+        self.embedding = b""
         self._stream = TextStream(tokenizer, request.sampling.stop)
         self._pieces: list[str] = []
         self._token_ids: list[int] = []
@@ -160,6 +191,7 @@ class _Answer:
                 break
         if output.finish_reason is not None:
             self._pieces.append(self._stream.finish())
+            self.embedding = output.embedding
         self._finish_reason = "stop" if self._stream.stopped else output.finish_reason
         return self._finish_reason
 

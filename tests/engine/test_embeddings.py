@@ -114,12 +114,3 @@ def test_nothing_is_left_of_one_that_was_cancelled() -> None:
     engine.arrive(request)
     assert drain(engine)[1][-1].embedding == embedding_of(request)
     assert engine._embeddings._sums == {}
-
-
-def test_an_engine_without_embeddings_says_so() -> None:
-    class Blind(ToyRunner):
-        embedding_width = 0
-
-    engine = make_toy(Blind())
-    engine.arrive(make_request(1, max_tokens=0, embed="last"))
-    assert [each.error for each in drain(engine)[1]] == ["embeddings are computed on the CPU only so far"]

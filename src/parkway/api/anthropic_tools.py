@@ -22,6 +22,7 @@ class AnthropicTool(Body):
     name: Annotated[Text, Field(min_length=1, max_length=256)]
     description: Text | None = None
     input_schema: dict[str, Any]
+    strict: bool | None = None
 
 
 CustomTool = Annotated[AnthropicTool, BeforeValidator(_a_clients)]
@@ -51,4 +52,4 @@ def tools_of(asked: Sequence[AnthropicTool]) -> tuple[Tool, ...]:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise BadRequest(f"tools.{index}.name", f"tools.{index}.name: {name!r} is there twice")
-    return tuple(Tool(tool.name, tool.description or "", tool.input_schema) for tool in asked)
+    return tuple(Tool(tool.name, tool.description or "", tool.input_schema, bool(tool.strict)) for tool in asked)

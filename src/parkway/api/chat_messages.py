@@ -93,6 +93,7 @@ class Function(Body):
     name: Annotated[Text, Field(min_length=1, max_length=256)]
     description: Text | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class FunctionTool(Body):
@@ -101,7 +102,8 @@ class FunctionTool(Body):
 
     def tool(self) -> Tool:
         function = self.function
-        return Tool(function.name, function.description or "", function.parameters or _NO_PARAMETERS)
+        parameters = function.parameters or _NO_PARAMETERS
+        return Tool(function.name, function.description or "", parameters, bool(function.strict))
 
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}

@@ -99,6 +99,8 @@ class Chats:
             return dialect.calls(must, parallel=parallel, thinking=thinking, special=special)
         if ask.grammar and (read or thinking):
             return dialect.content(ask.grammar, tools, parallel=ask.parallel_calls, thinking=thinking, special=special)
+        if _held(ask, tools):
+            return dialect.held(tools, parallel=ask.parallel_calls, thinking=thinking, special=special)
         return ask.grammar
 
 
@@ -108,7 +110,12 @@ def _must(ask: ChatAsk, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
 
 
 def _formed(ask: ChatAsk, tools: tuple[Tool, ...]) -> bool:
-    return ask.grammar is not None or bool(_must(ask, tools))
+    return ask.grammar is not None or bool(_must(ask, tools)) or _held(ask, tools)
+
+
+def _held(ask: ChatAsk, tools: tuple[Tool, ...]) -> bool:
+    """Whether calls that are the model's choice keep to the schemas of their tools."""
+    return ask.grammar is None and ask.tool_choice == "auto" and any(tool.strict for tool in tools)
 
 
 def _template_tool(tool: Tool) -> dict[str, Any]:

@@ -34,8 +34,6 @@ async def llama_embeddings(body: EmbeddingsBody, request: HttpRequest) -> Respon
 def _begun(serving: Serving, body: EmbeddingsBody) -> Answer:
     serving.check_model(body.model)
     width = serving.door.facts.embedding_width
-    if not width:
-        raise BadRequest("input", "embeddings are computed on the CPU only so far")
     if (body.dimensions or 0) > width:
         raise BadRequest("dimensions", f"dimensions is {body.dimensions}, but this model's embeddings have {width}")
     if len(body.input) > MAX_ANSWERS:

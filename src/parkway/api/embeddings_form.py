@@ -3,8 +3,6 @@
 A vector has the Euclidean length 1; one that is cut to fewer dimensions gets it again.
 """
 
-import math
-from array import array
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +15,7 @@ from parkway.api.choice import Delta
 from parkway.api.embeddings_body import EmbeddingsBody
 from parkway.api.failures import error_body, status_of
 from parkway.api.sse import encode
+from parkway.engine.embeddings import normalised
 from parkway.errors import ParkwayError
 
 
@@ -64,10 +63,3 @@ def _vectors(answer: Answer, body: EmbeddingsBody) -> list[Any]:
     vectors = [normalised(choice.embedding, body.dimensions) for choice in answer.choices]
     packed = body.encoding_format == "base64"
     return [b64encode(each.tobytes()).decode() if packed else each.tolist() for each in vectors]
-
-
-def normalised(embedding: bytes, dimensions: int | None) -> "array[float]":
-    """The first `dimensions` of a vector of float32, or all, divided by their length: once, from exact squares."""
-    vector = array("f", embedding)[:dimensions]
-    length = math.sqrt(math.fsum(each * each for each in vector))
-    return array("f", (each / length for each in vector)) if length else vector

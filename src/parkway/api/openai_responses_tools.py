@@ -33,7 +33,7 @@ class ResponseTool(Body):
     strict: bool | None = None
 
     def tool(self) -> Tool:
-        return Tool(self.name, self.description or "", self.parameters or _NO_PARAMETERS)
+        return Tool(self.name, self.description or "", self.parameters or _NO_PARAMETERS, bool(self.strict))
 
 
 FunctionTool = Annotated[ResponseTool, BeforeValidator(_a_function)]

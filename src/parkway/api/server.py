@@ -98,6 +98,7 @@ async def _serve_with(server: "Server", serving: "asyncio.Task[None]", door: Sle
     finally:
         dying.cancel()
         door.close()
+        await door.gone()
 
 
 async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, ModelText]:
@@ -110,6 +111,7 @@ async def _start(path: Path, settings: EngineSettings) -> tuple[ProcessDoor, Mod
         for door in await asyncio.gather(starting, return_exceptions=True):
             if isinstance(door, ProcessDoor):
                 door.close()
+                await door.gone()
         raise
     return await starting, text
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from parkway.api.totals import snapshot_after, view_after
 from parkway.engine.door import Door, Sink
 from parkway.errors import EngineDied, StartError
 from parkway.request import Facts, Output, Request, Snapshot, View, Vocabulary
@@ -23,6 +24,9 @@ class MortalDoor(Door, Protocol):
 
     died: "asyncio.Future[str]"
     watch: Callable[[View], object]
+
+    async def gone(self) -> None:
+        """Waits, after `close`, until nothing is left of the engine."""
 
 
 Start = Callable[[], Coroutine[Any, Any, MortalDoor]]
@@ -43,7 +47,10 @@ class SleepingDoor:
         self._watch = watch
         self._ids = itertools.count()
         self._door: MortalDoor | None = None
-        self._facts, self._snapshot = door.facts, door.snapshot
+        self._ended_last = door
+        self._facts = door.facts
+        self._past, self._past_view = Snapshot(), View()
+        """What the engines that have ended counted, and nothing in use."""
         self._open: set[int] = set()
         self._early: dict[int, tuple[Request, Sink]] = {}
         self._vocabulary: Callable[[], Vocabulary] | None = None
@@ -65,12 +72,13 @@ class SleepingDoor:
 
     @property
     def snapshot(self) -> Snapshot:
-        """Asleep: the counters of the engine that was there last. A new one counts from 0, as after a restart."""
-        return self._snapshot if self._door is None else self._door.snapshot
+        """Counters of all engines so far."""
+        return self._past if self._door is None else snapshot_after(self._past, self._door.snapshot)
 
     @property
     def view(self) -> View:
-        return View() if self._door is None else self._door.view
+        """Histograms of all engines so far."""
+        return self._past_view if self._door is None else view_after(self._past_view, self._door.view)
 
     def next_id(self) -> int:
         return next(self._ids)
@@ -111,8 +119,18 @@ class SleepingDoor:
         if self._waking is not None:
             self._waking.cancel()
         if self._door is not None:
-            self._door.close()
+            self._end_engine(self._door)
         self._fail_early()
+
+    async def gone(self) -> None:
+        """Waits until nothing is left of engines that were ended."""
+        if self._waking is not None and self._end is not None:
+            await asyncio.wait((self._waking,))
+        await self._ended_last.gone()
+
+    def _end_engine(self, door: MortalDoor) -> None:
+        door.close()
+        self._ended_last = door
 
     def _stand_before(self, door: MortalDoor) -> None:
         self._door = door
@@ -143,12 +161,11 @@ class SleepingDoor:
     def _sleep(self) -> None:
         if self._open or self._door is None:
             return
+        self._past = replace(self.snapshot, running=0, waiting=0, pages_used=0, parked=0, parked_bytes=0, host_bytes=0)
+        self._past_view = replace(self.view, slots=[], at=0.0)
         door, self._door = self._door, None
         self._soon = False
-        self._snapshot = replace(
-            door.snapshot, running=0, waiting=0, pages_used=0, parked=0, parked_bytes=0, host_bytes=0
-        )
-        door.close()
+        self._end_engine(door)
 
     def _wake(self) -> None:
         if self._waking is None:
@@ -156,6 +173,7 @@ class SleepingDoor:
 
     async def _start_again(self) -> None:
         try:
+            await self._ended_last.gone()  # what it held is needed now
             door = await self._start()
         except StartError as error:
             self._die(f"the engine could not be started again: {error}")
@@ -163,7 +181,7 @@ class SleepingDoor:
         finally:
             self._waking = None
         if door.facts.fingerprint != self._facts.fingerprint:
-            door.close()
+            self._end_engine(door)
             self._die("the model was changed while the engine slept")
             return
         self._stand_before(door)

@@ -67,6 +67,8 @@ def main(folder: str, factory: str) -> None:
     level = logging.INFO if start.settings.log == "parks" else logging.WARNING
     with written(level, start.settings.log_format):
         module, _, function = factory.partition(":")
+        if start.settings.log != "warnings":
+            logging.getLogger(module).setLevel(logging.INFO)  # it tells how large everything is
         try:
             engine = getattr(importlib.import_module(module), function)(Path(start.path), start.settings)
         except StartError as error:

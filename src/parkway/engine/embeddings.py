@@ -1,4 +1,10 @@
-"""Embeddings while their prompts are computed: from hidden states to one vector. Knows no runner and no plan."""
+"""Embeddings while their prompts are computed: from hidden states to one vector, which gets the length 1.
+
+Knows no runner and no plan.
+"""
+
+import math
+from array import array
 
 import numpy as np
 import numpy.typing as npt
@@ -32,3 +38,10 @@ class Embeddings:
     def drop(self, request_id: int) -> None:
         """The request has ended."""
         self._sums.pop(request_id, None)
+
+
+def normalised(embedding: bytes, dimensions: int | None) -> "array[float]":
+    """The first `dimensions` of a vector of float32, or all, divided by their length: once, from exact squares."""
+    vector = array("f", embedding)[:dimensions]
+    length = math.sqrt(math.fsum(each * each for each in vector))
+    return array("f", (each / length for each in vector)) if length else vector

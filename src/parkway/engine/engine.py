@@ -21,7 +21,6 @@ CROWDED = 0.25
 """Share of the pool in use from which on parks are prepared for: with a few chats it can be full soon."""
 NO_TOKEN = "no token is allowed here"
 """The error of a request whose grammar, bias and the like forbid every token."""
-NO_EMBEDDINGS = "embeddings are computed on the CPU only so far"
 PATIENCE = 0.1
 """Share of a step for which the next is put off while one is in flight, so that chats with short copies are in it."""
 VIEW_SECONDS = 0.1
@@ -232,8 +231,6 @@ class Engine:
             return f"a token id of the prompt is not between 0 and {vocab_size - 1}"
         if any(not 0 <= token < vocab_size for token, _ in request.sampling.logit_bias):
             return f"a token id of logit_bias is not between 0 and {vocab_size - 1}"
-        if request.sampling.embed and not self.facts.embedding_width:
-            return NO_EMBEDDINGS
         return None
 
     def _land(self, chunk: Chunk, sampled: Sampled) -> None:
@@ -244,6 +241,8 @@ class Engine:
         if token_id == NOTHING_ALLOWED or not self._constraints.allows(request.id, token_id):
             self._give_up(request, "error", NO_TOKEN)
             return
+        if sampled.surprise is not None:
+            self._choosing.chosen(request.id, sampled.surprise)
         if sampled.hidden is not None:
             self._embeddings.add(request.id, sampled.hidden)
         if token_id is None and reason is None and not sampled.scored:

@@ -50,12 +50,9 @@ class ProcessDoor:
             self._lifeline, theirs = socket.socketpair()
             with theirs:
                 self._process = _spawn(folder, factory, theirs)
-            undo.callback(self._reap)
-            undo.callback(self._lifeline.close)
             self._loop.add_reader(self._lifeline, self._hang_up)
-            undo.callback(self._loop.remove_reader, self._lifeline)
-            undo.callback(self._channel.close)
-            self._undo = undo.pop_all()
+            self._left = undo.pop_all()
+        self._leaving: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, path: Path, settings: EngineSettings, factory: str = BUILD_ENGINE) -> "ProcessDoor":
@@ -68,6 +65,7 @@ class ProcessDoor:
             door.facts = await door._begin(wire.Start(str(path), settings))
         except BaseException:
             door.close()
+            await door.gone()
             raise
         return door
 
@@ -89,9 +87,25 @@ class ProcessDoor:
             self._channel.send(wire.frame(Cancel(request_id)))
 
     def close(self) -> None:
-        """End the process, by force after a second, and remove the socket's folder. Open requests get an error."""
+        """Begin to end the process, by force after a second. Open requests get an error."""
+        if self._leaving is not None:
+            return
         self._sinks.end("the engine has been closed")
-        self._undo.close()
+        self._channel.close()
+        self._loop.remove_reader(self._lifeline)
+        self._lifeline.close()
+        self._leaving = self._loop.create_task(self._leave())
+
+    async def gone(self) -> None:
+        """Waits, after `close`, until there is neither the process nor the socket's folder."""
+        if self._leaving is not None:
+            await asyncio.wait((self._leaving,))
+
+    async def _leave(self) -> None:
+        try:
+            await asyncio.to_thread(self._reap)
+        finally:
+            self._left.close()
 
     async def _begin(self, start: wire.Start) -> Facts:
         self._channel.send(wire.frame(start))

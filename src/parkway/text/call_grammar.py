@@ -119,10 +119,14 @@ def answer_grammar(
         opening = sequence(thought.opening, special)
         rules = [f"start: ({opening} thought {thought.gap})? answer", _thought_rule(thought.closing, special)]
     source = "\n".join([*rules, "answer: " + " | ".join(answers), calls])
-    serialised = _with_content(source, content) if content else lark(source)
-    if message := fault(serialised):
+    return checked(_with_content(source, content) if content else lark(source))
+
+
+def checked(grammar: str) -> str:
+    """A serialised grammar as it is. Raises BadRequest."""
+    if message := fault(grammar):
         raise BadRequest("tools", f"no answer can be held to these tools: {message}")
-    return serialised
+    return grammar
 
 
 def _with_content(grammar: str, content: str) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from parkway.text.answer_parser import AnswerParser
-from parkway.text.call_grammar import Around, Thought, answer_grammar, calls_rules, json_arguments, sequence
+from parkway.text.call_grammar import Around, Thought, answer_grammar, calls_rules, checked, json_arguments, sequence
+from parkway.text.grammar import lark
 from parkway.text.parts import Kind, Parser, Tool
 from parkway.text.prose import Markers, attempt, prose
 from parkway.text.reader import Ended, Malformed, Reader, Steps
@@ -16,7 +17,8 @@ ANALYSIS, FINAL = f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}final{MESSAGE}"
 _AROUND = Around(f"{CHANNEL}commentary to=functions.NAME {CONSTRAIN}json{MESSAGE}")
 _BEGINS = Markers(START, CHANNEL)
 _ENDS = Markers(START, CHANNEL, END, "<|call|>", "<|return|>")
-_WORDS = re.compile(r"[\w .=:/-]*", re.ASCII)
+_HEADER = r"[A-Za-z0-9_ .=:\/-]"
+_WORDS = re.compile(f"{_HEADER}*")
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([\w.:/-]+)", re.ASCII)
 
 
@@ -43,7 +45,9 @@ class HarmonyDialect:
     def held(
         self, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]
     ) -> str | None:
-        return None  # a header says whom a message is for in any order
+        if any(mark not in special for mark in self.shown):
+            return None
+        return checked(lark(_held(tools, thinking=thinking, special=special)))
 
     def content(
         self, grammar: str, tools: tuple[Tool, ...], *, parallel: bool, thinking: bool, special: Mapping[str, int]
@@ -52,6 +56,28 @@ class HarmonyDialect:
         final = sequence(FINAL, special)
         thought = _thought(special)
         return answer_grammar(rules, thought, thinking=thinking, special=special, content=grammar, before_content=final)
+
+
+def _held(tools: tuple[Tool, ...], *, thinking: bool, special: Mapping[str, int]) -> str:
+    """Lark of messages, of which one to a tool, in whichever order its header is, is the last."""
+    channel, constrain, message, end, start = (f"<[{special[m]}]>" for m in (CHANNEL, CONSTRAIN, MESSAGE, END, START))
+    said = f"BODY ({end} ({start} message)?)?"
+    calls, recipients = [], []
+    for index, tool in enumerate(tools):
+        to, name = f"TO_{index}", re.escape(tool.name).replace("/", "\\/")
+        header = f'(WORDS {channel} {to} | {to} {channel} WORDS) (" " WORDS)? ({constrain} WORDS)? {message}'
+        calls.append(f"  | {header} {json_arguments(tool, index)[0]}")
+        recipients.append(f"{to}: /{_HEADER}*to=functions\\.{name}/ & ~/.*to=.*to=.*/")
+    return "\n".join(
+        (
+            f"start: {said}" if thinking else "start: message?",
+            f"message: WORDS {channel} WORDS ({constrain} WORDS)? {message} {said}",
+            *calls,
+            "BODY: /(?s:.*)/",
+            f"WORDS: /{_HEADER}*/ & ~/.*to=.*/",
+            *recipients,
+        )
+    )
 
 
 def _thought(special: Mapping[str, int]) -> Thought:
