@@ -69,7 +69,8 @@ def test_the_default_model_is_exact(smollm2: Path, capsys: Capture) -> None:
 
 
 def test_every_type_of_weights_is_exact(tmp_path: Path) -> None:
-    for types in (("Q4_0", "Q4_1", "Q8_0", "F16", "F32"), ("Q4_K", "BF16", "Q6_K", "Q4_K", "Q6_K", "Q6_K")):
+    short = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4", "F16", "F32")
+    for types in (short, ("Q4_K", "BF16", "Q6_K", "Q2_K", "Q3_K", "Q5_K", "IQ4_XS")):
         model = tiny_llama(tmp_path / f"{types[0]}.gguf", types=types)
         assert verify.run(model, "full", 1, CPU) == 0
 

@@ -270,6 +270,7 @@ async def test_the_door_of_a_process_teaches_too(monkeypatch: pytest.MonkeyPatch
         await asyncio.wait_for(done.wait(), 60)
     finally:
         door.close()
+        await door.gone()
     assert joined(ended) == joined(outputs_of(toy(), [structs.replace(crowd()[0], id=0)])[0])
 
 

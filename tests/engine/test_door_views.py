@@ -64,3 +64,4 @@ async def test_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     door.submit(ASKED, lambda _: heard.put_nowait(door.view))
     assert [await heard.get() for _ in VIEWS] == KEPT
     door.close()
+    await door.gone()

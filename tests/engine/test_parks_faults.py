@@ -123,6 +123,7 @@ async def test_a_copy_that_dies_ends_the_process_and_every_client_is_told(
     assert [output.error for output in told if output.finish_reason] == [sentence] * 3
     assert TOLD in capfd.readouterr().err
     door.close()
+    await door.gone()
 
 
 @AHEAD

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from parkway.config import EngineSettings
+from parkway.engine import process_door
 from parkway.engine.door import Door
 from parkway.engine.process_door import ProcessDoor
 from parkway.errors import EngineDied, StartError
@@ -40,6 +41,7 @@ async def toy_door(name: str = "model", parallel: int = 4) -> AsyncIterator[Proc
         yield door
     finally:
         door.close()
+        await door.gone()
 
 
 async def ask(door: Door, request: Request) -> list[Output]:
@@ -127,6 +129,18 @@ async def test_close_ends_what_is_open() -> None:
     with pytest.raises(EngineDied):
         door.submit(make_request(2), lambda output: None)
     door.close()
+
+
+async def test_nobody_waits_for_a_process_that_does_not_end(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_door, "CLOSE_SECONDS", 0.05)
+    async with toy_door() as door:
+        child = the_child()
+        child.suspend()
+        door.close()
+        assert child.is_running()
+        await door.gone()
+        assert not child.is_running()
+        assert list(sockets.iterdir()) == []
 
 
 @pytest.mark.parametrize(

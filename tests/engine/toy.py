@@ -50,6 +50,10 @@ class ToyRunner:
     pool_bytes = 16
     page_bytes = 1
     embedding_width = 2
+    state_bytes = 0
+    checkpoints: int | None = None
+    n_ctx = 512
+    buffer_bytes = 0
     batch_tokens = 64
     exact = True
     bit_check: str | None = None

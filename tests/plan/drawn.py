@@ -1,6 +1,6 @@
 """What the machine of test_planner_machine.py draws: limits, knobs, the pace of the clock, requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -37,6 +37,8 @@ def drawn_limits(draw: st.DrawFn) -> Limits:
         chunk_tokens=chunk_tokens,
         ahead=draw(st.sampled_from([0, 1, 2])),
         prefix_cache=draw(st.sampled_from([True, True, True, False])),
+        checkpoints=draw(st.sampled_from([None, None, 8, 2, 1, 0])),
+        interval=draw(st.sampled_from([64, 128])),
         host_pages=draw(st.sampled_from([40, 3, 8, 0])),
         parks=draw(st.sampled_from([True, True, True, True, False])),
         resume=draw(st.sampled_from(["head", "head", "head", "pass"])),
@@ -67,6 +69,13 @@ def crowded_limits(draw: st.DrawFn) -> Limits:
             look_ahead=draw(st.sampled_from([True, True, True, False])),
         ),
     )
+
+
+@st.composite
+def limits_with_states(draw: st.DrawFn) -> Limits:
+    """Crowded ones."""
+    checkpoints, interval = draw(st.sampled_from([2, 1, 8])), draw(st.sampled_from([64, 128, 512]))
+    return replace(draw(crowded_limits()), checkpoints=checkpoints, interval=interval)
 
 
 @st.composite

@@ -17,6 +17,7 @@ from .shadow_moves import Moves
 from .shadow_notices import check_told, hear
 from .shadow_pool import ShadowPool
 from .shadow_queue import Queue
+from .shadow_states import ShadowStates
 from .shadow_steps import ShadowSteps, owner
 from .shadow_waits import Waits
 
@@ -41,7 +42,8 @@ class Shadow:
         self.pace = Pace()
         self.parks = self.ended_away = 0
         self.waits = Waits(limits, seconds)
-        self.steps = ShadowSteps(limits, self.device)
+        self.states = ShadowStates(limits, self.planner._room.checkpoints)
+        self.steps = ShadowSteps(limits, self.device, self.states)
 
     @property
     def open(self) -> list[Chat]:
@@ -83,6 +85,7 @@ class Shadow:
         self.pace = pace
         self.queue.admit(self.inside, pace.now)
         self.waits.admit(self.new, self.away, pace.now)
+        self.states.look()
         moves = self._moves()
         prepares = self.steps.in_flight and self.planner.parked and self.copies.luck.random.random() < 0.3
         prepared = self.planner.prepare(pace) if prepares else ()
@@ -150,6 +153,7 @@ class Shadow:
             exempt=self.exempt,
             parks={chat: chat.view.parks for chat in self.inside},
             found=self._found,
+            next_place=self._next_place,
             held=self.device.held,
         )
 
@@ -170,13 +174,13 @@ class Shadow:
         views = {view.request_id: view for view in self.planner.slots()}
         moves.started = [chat for chat in self.arrived if chat.request.id in views]
         assert set(moves.started) <= set(moves.new), "not whose turn it was"
+        if self.limits.knobs.exempt_first and moves.started:
+            self.exempt = self.exempt or min(moves.started, key=lambda chat: chat.place(self.limits.resume))
         for chat in moves.started:
             self.arrived.remove(chat)
             self.inside.append(chat)
             moves.new.remove(chat)
             moves.parks[chat] = 0
-            if self.limits.knobs.exempt_first:
-                self.exempt = self.exempt or chat
         before = {chat: chat.view for chat in self.inside}
         was_out = [chat for chat in self.inside if chat.out and chat.view.state != "restoring"]
         was_running = [chat for chat in self.inside if chat.runs]
@@ -199,7 +203,7 @@ class Shadow:
 
     def _enter(self, chat: Chat, *, first: bool) -> None:
         """It computes behind what it finds."""
-        chat.computed = PAGE_TOKENS * len(self.device.found(chat)) if self.limits.prefix_cache else 0
+        chat.computed = PAGE_TOKENS * len(self._found(chat))
         assert chat.computed < chat.length, "the last token is to be computed"
         chat.dropped = chat.dropped and chat.computed < chat.lost
         if first:
@@ -226,7 +230,13 @@ class Shadow:
 
     def _found(self, chat: Chat) -> list[int]:
         """Of one that is copied back it is not asked: the host's pages tell what it finds."""
-        return [] if chat.computed or not self.limits.prefix_cache else self.device.found(chat)
+        if chat.computed or not self.limits.prefix_cache:
+            return []
+        return self.states.reached(chat, self.device.found(chat))
+
+    def _next_place(self, chat: Chat, tokens: int) -> float:
+        """Behind so many tokens, the next end of a page of this chat at which others can begin."""
+        return self.states.next_place(chat, tokens) if self.states.needed else tokens + PAGE_TOKENS
 
     def _check_room(self, moves: Moves) -> None:
         held = {chat: self.slot(chat).pages for chat in self.inside if chat.runs or chat.view.state == "restoring"}
@@ -277,7 +287,10 @@ class Shadow:
     def _check(self) -> None:
         """What is true at every moment."""
         self._hear()
-        self.copies.check_books([self.slot(chat) for chat in self.inside])
+        slots = [self.slot(chat) for chat in self.inside]
+        self.copies.check_books(slots)
+        in_flight = [chunk for step in self.steps.in_flight for chunk, _, _ in step]
+        self.states.check_books(slots, in_flight, self.steps.landed)
         if not self.planner.recomputes:
             self.waits.check(self.away + self.new, self.pace)
         self._check_counters()

@@ -17,7 +17,8 @@ class Moves:
 
     `parked` could have come back. Of `left`, those on purpose were `due`. `new` waits for room, which `started` had.
     `exempt` is who must not be parked. `decoders` decode in this step. `copying`: a copy is under way. `found`:
-    pages that a chat would find, and `held` how many of those others hold.
+    pages that a chat would find, and `held` how many of those others hold. `next_place`: where others can begin
+    next behind so many tokens of a chat.
     """
 
     limits: Limits
@@ -36,6 +37,7 @@ class Moves:
     decoders: list[Chat] = field(default_factory=list)
     copying: bool = False
     found: Callable[[Chat], list[int]] = lambda chat: []
+    next_place: Callable[[Chat, int], float] = lambda chat, tokens: tokens + PAGE_TOKENS
     held: Callable[[list[int]], int] = len
 
     def check(self, free: int, held: dict[Chat, tuple[int, ...]]) -> None:
@@ -171,10 +173,18 @@ class Moves:
         )
 
     def _sibling_runs(self, chat: Chat) -> bool:
-        """Whether somebody may be computing the page that it misses first."""
-        end = PAGE_TOKENS * (len(self.found(chat)) + 1)
-        others = [other for other in self.parks if other.runs and end <= len(other.request.prompt)]
-        return end < chat.length and any(chat.rows[end - 1] == other.rows[end - 1] for other in others)
+        """Whether somebody may be computing the page that it misses first, or up to where it could begin."""
+        found = PAGE_TOKENS * len(self.found(chat))
+        others = [other for other in self.parks if other.runs]
+        return any(self._rows_up_to(chat, other, end) for other in others for end in self._places(other, found))
+
+    def _places(self, other: Chat, found: int) -> list[int]:
+        """Ends of pages of its prompt behind what was found, at which it computes for others."""
+        ends = range(found + PAGE_TOKENS, len(other.request.prompt) + 1, PAGE_TOKENS)
+        return [end for end in ends if end == self.next_place(other, end - PAGE_TOKENS)]
+
+    def _rows_up_to(self, chat: Chat, other: Chat, end: int) -> bool:
+        return end < chat.length and chat.rows[end - 1] == other.rows[end - 1]
 
 
 def promised(

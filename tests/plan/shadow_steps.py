@@ -9,28 +9,33 @@ from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
 
 from .shadow_chat import Chat, next_token
 from .shadow_pool import ShadowPool
+from .shadow_states import ShadowStates
 
 
 class ShadowSteps:
     """Runs plans on the rows of `device` and checks each chunk."""
 
-    def __init__(self, limits: Limits, device: ShadowPool) -> None:
+    def __init__(self, limits: Limits, device: ShadowPool, states: ShadowStates) -> None:
         self.limits = limits
         self.device = device
+        self.states = states
         self.planned = self.landed = 0
         self.last_tokens = [-1] * limits.slots
         self.in_flight: deque[list[tuple[Chunk, Chat, int | None]]] = deque()
 
     def run(self, chats: list[Chat], plan: StepPlan) -> None:
         self._check_budget(plan)
+        self.states.begin(plan.chunks)
         for chat, chunk in zip(chats, plan.chunks, strict=True):
             self._check_chunk(chat, chunk)
             self._check_scored(chat, chunk)
             self._check_written(chunk)
+            self.states.check(chat, chunk)
         if plan.chunks:
             self.planned += 1
             pairs = zip(chats, plan.chunks, strict=True)
             self.in_flight.append([(chunk, chat, self._compute(chat, chunk)) for chat, chunk in pairs])
+            self.states.keep(plan.chunks, self.planned)
         written = Counter(page for chunk in plan.chunks for page in self._written(chunk))
         assert not written or max(written.values()) == 1, "two chats write a page"
 
@@ -58,6 +63,7 @@ class ShadowSteps:
             rows -= len(chunk.scored_rows) + chunk.samples
         for chat in waiting:
             most = min(chat.length, chat.computed + (limits.chunk_tokens or chat.length))
+            most = int(min(most, self.states.next_place(chat, chat.computed)))
             waits = chat in may_wait and pages_for(chat.computed + 1) >= may_wait[chat]
             if tokens and rows and not waits:
                 assert chat.view.id in ends, "rows were left over that a chat could use"
@@ -103,6 +109,7 @@ class ShadowSteps:
     def _compute(self, chat: Chat, chunk: Chunk) -> int | None:
         """Runs a chunk; returns what it samples."""
         row = self.device.write(chunk, self.planned, self.last_tokens[chunk.slot])
+        self.states.run(chat, chunk)
         chat.computed = chunk.end
         chat.flying += 1
         if not chunk.samples:

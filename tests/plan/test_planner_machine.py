@@ -17,7 +17,16 @@ from parkway.plan.limits import FOREVER, Limits
 from parkway.plan.step import PAGE_TOKENS
 from parkway.request import Request
 
-from .drawn import Clock, crowded_limits, drawn_clock, drawn_limits, drawn_request, long_limits, long_request
+from .drawn import (
+    Clock,
+    crowded_limits,
+    drawn_clock,
+    drawn_limits,
+    drawn_request,
+    limits_with_states,
+    long_limits,
+    long_request,
+)
 from .shadow import Shadow
 from .shadow_chat import Chat
 from .shadow_copies import Luck
@@ -169,6 +178,21 @@ class CrowdedMachine(Machine):
         self.step(steps, limits.ahead, luck)
 
 
+class StatesMachine(Machine):
+    """A model with states, under limits where rare moments are frequent."""
+
+    @initialize(
+        limits=limits_with_states(),
+        clock=drawn_clock(),
+        crowd=st.lists(drawn_request(), min_size=3, max_size=8),
+        steps=st.sampled_from([120, 60, 10]),
+        luck=LUCK,
+    )
+    def come(self, limits: Limits, clock: Clock, crowd: list[Request], steps: int, luck: Luck) -> None:
+        self.begin(limits, clock, crowd)
+        self.step(steps, limits.ahead, luck)
+
+
 class LongMachine(Machine):
     """Few chats with long answers."""
 
@@ -190,7 +214,9 @@ class LongMachine(Machine):
 
 PlannerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 CrowdedMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+StatesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 LongMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=10, deadline=None)
 TestPlanner = PlannerMachine.TestCase
 TestCrowd = CrowdedMachine.TestCase
+TestStates = StatesMachine.TestCase
 TestLong = LongMachine.TestCase

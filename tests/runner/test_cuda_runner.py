@@ -4,8 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType
 
 from parkway.backends.bit_check import BitCheckFailed, Verdict
 from parkway.backends.cuda import mapped
@@ -17,11 +19,12 @@ from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Output, Request, SamplingParams
 from parkway.runner import Sampled, cuda_load
 from parkway.runner.cpu_load import load_on_cpu
-from parkway.runner.cuda_load import CudaModel, load_on_gpu
+from parkway.runner.cuda_load import CudaModel, CudaPack, load_on_gpu
 from parkway.runner.cuda_runner import CudaRunner
 from parkway.runner.cuda_step import DeviceStep, Steps
 from parkway.runner.load import Model
 from parkway.weights import open_checkpoint
+from parkway.weights.checkpoint import RawTensor
 from parkway.weights.shapes import Shape
 from tests.backends.cuda.interpreted import mend
 from tests.checkpoints import QWEN2, QWEN3, tiny_folder, tiny_llama
@@ -57,8 +60,10 @@ def model(path: Path) -> CudaModel:
         return load_on_gpu(open_checkpoint(path), SETTINGS, Device.found())
 
 
-def answers(model: Model, requests: list[Request], settings: EngineSettings = SETTINGS) -> dict[int, list[Output]]:
-    engine = make_engine(model, settings)
+def answers(
+    model: Model, requests: list[Request], settings: EngineSettings = SETTINGS, **limits: Any
+) -> dict[int, list[Output]]:
+    engine = make_engine(model, settings, **limits)
     for request in requests:
         engine.arrive(request)
     outputs: dict[int, list[Output]] = {request.id: [] for request in requests}
@@ -100,6 +105,41 @@ def test_both_backends_agree_but_for_rounding(path: Path, together: dict[int, li
     assert [output.token_ids for output in together[0]] == [output.token_ids for output in cpu[0]]
 
 
+EMBEDDED = [
+    Request(id=3, prompt=[*range(40, 46)], sampling=SamplingParams(max_tokens=0, embed="mean"), seed=0),
+    Request(id=4, prompt=[*range(60, 64)], sampling=SamplingParams(max_tokens=0, embed="last"), seed=0),
+]
+
+
+def embeddings(outputs: dict[int, list[Output]]) -> dict[int, bytes]:
+    return {request.id: outputs[request.id][-1].embedding for request in EMBEDDED}
+
+
+@pytest.fixture(scope="module")
+def embedded(model: CudaModel) -> dict[int, bytes]:
+    """Each alone."""
+    alone = [answers(model, [request]) for request in EMBEDDED]
+    return embeddings(alone[0] | alone[1])
+
+
+def test_embeddings_are_near_those_of_the_cpu(path: Path, embedded: dict[int, bytes]) -> None:
+    settings = replace(SETTINGS, activations="f32")
+    cpu = embeddings(answers(load_on_cpu(open_checkpoint(path), settings), EMBEDDED, settings))
+    for ours, theirs in zip(embedded.values(), cpu.values(), strict=True):
+        found, exact = (np.frombuffer(each, np.float32) for each in (ours, theirs))
+        assert len(found) == 64
+        assert np.linalg.norm(found - exact) < 0.03 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("limits", [{}, {"chunk_tokens": 1}], ids=str)
+def test_embeddings_in_company_are_those_of_each_alone(
+    model: CudaModel, embedded: dict[int, bytes], together: dict[int, list[Output]], limits: dict[str, int]
+) -> None:
+    outputs = answers(model, [REQUESTS[0], *EMBEDDED], replace(SETTINGS, parallel=4), **limits)
+    assert embeddings(outputs) == embedded
+    assert [each.logprobs for each in outputs[0]] == [each.logprobs for each in together[0]]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
 def test_graphs_change_no_bit(model: CudaModel, together: dict[int, list[Output]]) -> None:
     assert answers(model, REQUESTS, replace(SETTINGS, cuda_graphs="off")) == together
@@ -111,6 +151,23 @@ def test_steps_of_nobody_change_no_bit(
     """As they are run at load, to capture graphs; here as if there were some."""
     monkeypatch.setattr(Steps, "decode_buckets", (1, 2))
     assert answers(model, REQUESTS) == together
+
+
+def test_rows_of_nobody_fit_where_a_step_has_few_rows_at_most(
+    model: CudaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = model.runner(replace(SETTINGS, batch_size=18))._steps
+    monkeypatch.setattr(steps, "graphs", True)
+    assert {steps.of(rows).rows for rows in range(1, 19)} == {1, 2, 4, 8, 16, 32}
+
+
+@pytest.mark.parametrize(("parallel", "most"), [(1, 1), (2, 2), (3, 4)])
+def test_no_chat_waits_for_the_graph_of_a_decoding_step(
+    model: CudaModel, monkeypatch: pytest.MonkeyPatch, parallel: int, most: int
+) -> None:
+    steps = model.runner(replace(SETTINGS, parallel=parallel))._steps
+    monkeypatch.setattr(steps, "graphs", True)
+    assert steps.of(parallel).rows == steps.decode_buckets[-1] == most
 
 
 @pytest.mark.parametrize("beside", [True, False], ids=["beside", "at once"])
@@ -201,7 +258,7 @@ def test_a_kernel_whose_bits_depend_on_the_batch_makes_the_load_fail_by_name(
             return made
 
     monkeypatch.setattr(cuda_load, "subjects", lambda device, types: iter([Planted()]))
-    monkeypatch.setattr(cuda_load, "_compile_side_by_side", lambda types: None)
+    monkeypatch.setattr(cuda_load, "compile_side_by_side", lambda types: None)
     with pytest.raises(BitCheckFailed, match="linear"):
         load_on_gpu(open_checkpoint(path), SETTINGS, Device.found())
 
@@ -217,6 +274,22 @@ def test_the_other_families_agree_with_the_cpu(family: Shape, tmp_path: Path, mo
     (gpu,) = answers(load_on_gpu(folder, SETTINGS, Device.found()), [request])[0]
     (cpu,) = answers(load_on_cpu(folder, settings), [request], settings)[0]
     assert gpu.logprobs[0].logprob == pytest.approx(cpu.logprobs[0].logprob, abs=0.1)
+
+
+def test_room_for_decoded_experts_is_there_from_the_start(model: CudaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And told; a prompt must not be the first to ask for gigabytes, and graphs keep addresses."""
+    monkeypatch.setattr(Device, "used_bytes", 0)
+    runner = replace(model, decoded=1 << 12).runner(SETTINGS)
+    assert runner.buffer_bytes == 1 << 14
+    assert runner._steps.ops._experts._rooms.bytes == 1 << 14
+
+
+def test_the_largest_stack_that_is_decoded_is_known(device: torch.device) -> None:
+    pack = CudaPack(device)
+    for kind, rows, row_bytes in (("Q4_0", 8, 144), ("Q4_0", 16, 144), ("Q4_0", 8, 144), ("F32", 32, 1024)):
+        raw = np.zeros((rows, row_bytes), np.uint8)
+        pack.stack([RawTensor("w", (rows, 256), GGMLQuantizationType[kind], raw)] * 3)
+    assert pack.decoded == 3 * 16 * 256
 
 
 def test_an_engine_begins_with_memory_for_parks(model: CudaModel) -> None:

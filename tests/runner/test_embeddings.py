@@ -59,13 +59,13 @@ def embeddings(
 class Hidden(ReferenceOps):
     """Stops where the output matrix begins."""
 
-    def logits(self, x: Floats, head: ReferenceMatrix) -> Floats:
+    def logits(self, x: Floats, head: ReferenceMatrix, soft_cap: float = 0.0) -> Floats:
         return x
 
 
 def reference(path: Path, activations: str) -> dict[Pooling, Floats]:
     model = build_model(open_checkpoint(path), ReferencePack())
-    ops = Hidden(model.config.heads, model.config.kv, model.config.rope, activations)
+    ops = Hidden(model.config.kv, activations)
     ops.step = step_of([(0, position) for position in range(TOKENS)])
     rows = np.asarray(model.forward(ops))
     return {"last": rows[-1], "mean": rows.mean(axis=0)}

@@ -1,5 +1,6 @@
 """From a model file and settings to an engine. Knows the pieces; knows nothing about how they work."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from parkway.engine.engine import Engine
 from parkway.engine.knobs import knobs_from
 from parkway.memory.copies import Copies
 from parkway.memory.faults import faulty
-from parkway.plan.limits import FOREVER, Knobs, Limits
+from parkway.plan.limits import FOREVER, Knobs, Limits, interval_of
 from parkway.plan.step import PAGE_TOKENS
 from parkway.request import Facts
 from parkway.runner import Runner
+from parkway.runner.fit import told
 from parkway.runner.load import Model, load_model
+
+logger = logging.getLogger(__name__)
 
 MACHINE_SHARE = 0.25
 """Of the machine's memory, for parked chats, unless --preempt-ram says otherwise."""
@@ -41,7 +45,7 @@ def make_engine(
     limits = Limits(
         slots=settings.parallel,
         pages=runner.pages,
-        n_ctx=min(settings.ctx_size, runner.pages * PAGE_TOKENS),
+        n_ctx=runner.n_ctx,
         batch_tokens=runner.batch_tokens,
         logit_rows=runner.logit_rows,
         chunk_tokens=chunk_tokens,
@@ -51,8 +55,19 @@ def make_engine(
         parks=settings.preempt != "off",
         resume=settings.preempt_resume,
         quantum=settings.preempt_quantum or FOREVER,
+        checkpoints=runner.checkpoints,
+        interval=interval_of(runner.batch_tokens),
         knobs=knobs,
     )
+    pool = f"KV pool of {runner.pages * PAGE_TOKENS:,} tokens"
+    states = f"states of {limits.slots} chats and {limits.checkpoints} checkpoints"
+    sizes = {
+        "weights": model.weight_bytes,
+        pool: runner.pool_bytes,
+        states: runner.state_bytes,
+        "buffers": runner.buffer_bytes,
+    }
+    logger.info("memory: %s", told(**sizes, **{"host memory for parked chats": limits.host_pages * runner.page_bytes}))
     return engine_on(model, runner, limits, copies)
 
 
@@ -78,6 +93,7 @@ def engine_on(model: Model, runner: Runner, limits: Limits, copies: Copies) -> E
         bit_check=runner.bit_check,
         weight_bytes=model.weight_bytes,
         pool_bytes=runner.pool_bytes,
+        state_bytes=runner.state_bytes,
         host_bytes=limits.host_pages * runner.page_bytes,
         embedding_width=runner.embedding_width,
     )

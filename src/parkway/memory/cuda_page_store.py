@@ -17,9 +17,9 @@ class CudaPageStore:
     """
 
     def __init__(self, tokens: int, kv: KvShape, device: torch.device) -> None:
-        page = (kv.layers, 2, kv.kv_heads, PAGE_TOKENS, kv.head_dim)
+        page = _shape(kv)
         self.pages = -(-tokens // PAGE_TOKENS)
-        self.page_bytes = torch.Size(page).numel() * _VALUE_BYTES
+        self.page_bytes = page_bytes(kv)
         self.bytes = self.pages * self.page_bytes
         free_bytes = _free_bytes(device)
         if self.bytes > free_bytes:
@@ -39,6 +39,15 @@ class CudaPageStore:
             f"{free_bytes / 2**20:,.0f} MiB are free on the device; "
             f"at most {free_bytes // self.page_bytes * PAGE_TOKENS} tokens fit"
         )
+
+
+def page_bytes(kv: KvShape) -> int:
+    """Bytes of one page."""
+    return torch.Size(_shape(kv)).numel() * _VALUE_BYTES
+
+
+def _shape(kv: KvShape) -> tuple[int, ...]:
+    return kv.layers, 2, kv.kv_heads, PAGE_TOKENS, kv.head_dim
 
 
 def _free_bytes(device: torch.device) -> int:

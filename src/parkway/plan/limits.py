@@ -8,6 +8,8 @@ from parkway.plan.step import PAGE_TOKENS
 FOREVER = float("inf")
 LOOK_AHEAD = 8
 """Steps, while nothing has been measured."""
+INTERVAL = 512
+"""Tokens from one checkpoint to the next."""
 
 Victim = Literal["cheapest", "smallest", "largest", "youngest", "oldest"]
 
@@ -38,7 +40,8 @@ class Limits:
     for parked chats; without it they are computed again. `parks` off: a pool that is full ends the chats that run.
     `resume`: who waits for room comes in by how long it has waited ("head"), or parked chats before new ones, those
     parked most often first, and one that fits passes one that does not ("pass"). `quantum`: seconds that a chat may
-    stay while another waits for its pages.
+    stay while another waits for its pages. `checkpoints`: units for states of chats at page boundaries, without which
+    pages are not enough to begin behind; None where chats keep no states. One is taken every `interval` tokens.
     """
 
     slots: int
@@ -53,6 +56,8 @@ class Limits:
     parks: bool = True
     resume: Literal["head", "pass"] = "head"
     quantum: float = FOREVER
+    checkpoints: int | None = None
+    interval: int = INTERVAL
     knobs: Knobs = field(default_factory=Knobs)
 
     def __post_init__(self) -> None:
@@ -64,6 +69,14 @@ class Limits:
         assert self.knobs.park_every >= 0, "chats can't be parked every so many tokens"
         assert self.ahead >= 0, "so many steps can't be in flight"
         assert self.quantum > 0, "a chat must be allowed to stay for a while"
+        assert self.checkpoints is None or self.checkpoints >= 0, "there can't be fewer checkpoints than none"
+        assert self.interval in range(PAGE_TOKENS, 2**31, PAGE_TOKENS), "a checkpoint is at the end of a page"
+
+
+def interval_of(batch_tokens: int) -> int:
+    """Tokens from one checkpoint to the next where a step has so many rows: a chunk of a prompt ends there, so that a
+    chat that is alone can use a quarter of them at least."""
+    return max(INTERVAL, batch_tokens // 4 // PAGE_TOKENS * PAGE_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,8 @@ class Planner:
         """
         assert chunk.samples == (token_id is not None), f"slot {chunk.slot}: a token is missing or too many"
         slot = self._landed(chunk)
+        if chunk.state_to is not None:
+            self._room.checkpoints.landed(slot, chunk.state_to, chunk.end)
         if slot.ended:
             return IGNORED
         if self._limits.prefix_cache and slot.pages:  # nobody comes back before all of its chunks have landed
@@ -221,7 +223,7 @@ class Planner:
         states = State.PREFILL, State.REPLAYING
         for slot in self._chats.running.copy():
             if slot.state in states:
-                end = step.prefill_end(slot)
+                end = self._room.checkpoints.cut(slot, step.prefill_end(slot))
                 if end > slot.computed and self._has_pages(slot, end, step):
                     step.prefill(slot, end)
 
@@ -237,8 +239,16 @@ class Planner:
 
     def _advance(self, step: Draft) -> tuple[Chunk, ...]:
         replaying = [slot for slot in step.ends if slot.replayed]
-        chunks = tuple([slot.advance(end) for slot, end in step.ends.items()])
+        advanced = self._advanced if self._room.checkpoints.needed else Slot.advance
+        chunks = tuple([advanced(slot, end) for slot, end in step.ends.items()])
         for slot in replaying:
             if slot.state is not State.REPLAYING:
                 self._room.caught_up(slot)
         return chunks
+
+    def _advanced(self, slot: Slot, end: int) -> Chunk:
+        """With the checkpoint that it begins at, and the one that it leaves."""
+        checkpoints = self._room.checkpoints
+        chunk = slot.advance(end, checkpoints.begin(slot, end))
+        checkpoints.leave(slot)
+        return chunk

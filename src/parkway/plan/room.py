@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from parkway.plan.budget import RUNWAY, demand, reach
 from parkway.plan.chats import Chats
+from parkway.plan.checkpoints import Checkpoints
 from parkway.plan.limits import Limits, Pace
 from parkway.plan.notices import Notices
 from parkway.plan.pages import PagePool, pages_for
@@ -28,7 +29,8 @@ class Room:
         """`in_flight` tells the pages that launched steps use."""
         self.pool = PagePool(limits.pages)
         self.parking = Parking(self.pool, limits.host_pages, named=limits.prefix_cache, forget=limits.knobs.forget)
-        self._sharing = Sharing(self.pool, named=limits.prefix_cache)
+        self.checkpoints = Checkpoints(limits.checkpoints if limits.prefix_cache else None, limits.interval)
+        self._sharing = Sharing(self.pool, self.checkpoints, named=limits.prefix_cache and limits.checkpoints != 0)
         self.notices = Notices()
         self.pace = Pace()
         self.parks = self.resumes = self.recomputes = 0
@@ -107,6 +109,7 @@ class Room:
     def end(self, slot: Slot, state: State) -> None:
         """The chat goes, whatever its state; copies under way keep their pages until they land."""
         self.parking.give_up(slot)
+        self.checkpoints.leave(slot)
         self._chats.end(slot)
         slot.move(state)
         parked = slot.parked_seconds + (self.pace.now - slot.since if slot.announced else 0.0)
@@ -115,6 +118,7 @@ class Room:
             assert not self.pool.used, "somebody left without giving pages back"
             assert not self.parking.host.used, "somebody left without giving the host's pages back"
             self.pool.check()
+            self.checkpoints.check()
             self.parking.host.check()
 
     def _park_on_purpose(self) -> None:
@@ -186,6 +190,7 @@ class Room:
             return True
         self.pool.share(found)
         slot.enter(tuple(found), self.pace.now)
+        self.checkpoints.enter(slot)
         if slot.index < 0:
             self._chats.start(slot)
         else:
@@ -259,6 +264,7 @@ class Room:
 
     def _dropped(self, slot: Slot) -> None:
         before = slot.recomputes
+        self.checkpoints.leave(slot)
         slot.drop()
         self.recomputes += slot.recomputes - before
         slot.move(State.PREEMPTED)

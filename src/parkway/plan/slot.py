@@ -50,7 +50,7 @@ class Slot:
     pool, the last time at `entered`, with `entered_at` tokens computed; `cached` is how many tokens of the prompt it
     found there the first time. `parks`, `recomputes` and `parked_seconds` are its record; `announced`: its client
     knows that it is out. `held`: it does not get its next token before it is released; `needs_history`: nor before all
-    tokens are known.
+    tokens are known. `state_from`: the checkpoint that its slot's state must be copied from before it computes.
     """
 
     index: int
@@ -80,6 +80,7 @@ class Slot:
     parked_seconds: float = 0.0
     announced: bool = False
     held: bool = False
+    state_from: int | None = None
     names: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -190,14 +191,15 @@ class Slot:
             return _NOTHING
         return range(max(self.computed, self.scored), min(end, self.owing))
 
-    def advance(self, end: int) -> Chunk:
+    def advance(self, end: int, state_to: int | None = None) -> Chunk:
         """The chunk up to position `end`, whose pages the chat holds; from here on it counts as computed."""
         start, owed, samples = self.computed, self.scoring(end), self.samples(end)
         rows = tuple(position - start for position in owed) if owed else ()
         tokens = tuple(self.tokens[start:end])
         if end > len(self.tokens):
             tokens += (PENDING,)
-        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows, self.cached)
+        states = self.state_from, state_to
+        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows, self.cached, *states)
         self.computed = end
         self.flying += 1
         if owed:

@@ -30,6 +30,10 @@ class Chunk(msgspec.Struct, frozen=True):
     state is a part of the embedding that the request asks for."""
     cached: int = 0
     """Tokens of the prompt that the chat did not compute: their pages were there."""
+    state_from: int | None = None
+    """Before the step the slot's state becomes what this checkpoint holds."""
+    state_to: int | None = None
+    """Behind the step the slot's state is copied to this checkpoint, behind all that are read for the step."""
 
     @property
     def end(self) -> int:

@@ -27,6 +27,8 @@ class Sampled(NamedTuple):
     scored: list[TokenLogprob]
     hidden: npt.NDArray[np.float32] | None = None
     """[scored rows, width] of a request for an embedding: what the output matrix would be multiplied with."""
+    surprise: float | None = None
+    """Of a token that mirostat has chosen, in bits, among those that it left; of another it may say nothing."""
 
 
 class Runner(Protocol):
@@ -37,7 +39,19 @@ class Runner(Protocol):
         """Of the pool."""
 
     @property
+    def n_ctx(self) -> int:
+        """Most tokens, prompt and answer, of one chat."""
+
+    @property
     def pool_bytes(self) -> int: ...
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What steps are computed in, beside the weights, the pool and the states."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Of what slots keep beside pages, and of the checkpoints of that."""
 
     @property
     def page_bytes(self) -> int: ...
@@ -52,7 +66,11 @@ class Runner(Protocol):
 
     @property
     def embedding_width(self) -> int:
-        """Numbers of a hidden state; 0: it tells none."""
+        """Numbers of a hidden state."""
+
+    @property
+    def checkpoints(self) -> int | None:
+        """Of states: what chats leave behind in their slots, of all tokens so far. None where they leave pages only."""
 
     @property
     def ahead(self) -> int:

@@ -11,6 +11,7 @@ from parkway.backends.cpu.program import Program
 from parkway.memory import cpu_copies
 from parkway.memory.host_copies import HostCopies
 from parkway.memory.page_store import PageStore
+from parkway.memory.state_store import StateStore
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
 from parkway.runner import GREEDY_BELOW, Sampled
@@ -33,9 +34,15 @@ class CpuRunner:
         slots: int,
         max_rows: int,
         logit_rows: int,
+        n_ctx: int,
+        states: StateStore | None = None,
     ) -> None:
         """`hidden`: what the program leaves of each logit row, before the output matrix."""
         self.program = program
+        self.n_ctx = n_ctx
+        self.buffer_bytes = program.buffer_bytes
+        self.state_bytes = states.bytes if states else 0
+        self.checkpoints = states.checkpoints if states else None
         self.embedding_width = hidden.shape[1]
         self._hidden = hidden
         self.pages = store.pages
@@ -44,10 +51,12 @@ class CpuRunner:
         self.batch_tokens = max_rows
         self.logit_rows = logit_rows
         self._store = store
+        self._states = states
         # ctypes arrays: storing one number is what a decode step does most, and NumPy is slower at it.
         self._tokens = (C.c_int32 * max_rows)()
         self._positions = (C.c_int32 * max_rows)()
         self._table_of = (C.c_int32 * max_rows)()
+        self._slots = (C.c_int32 * max_rows)()
         self._logit_row = (C.c_int32 * logit_rows)()
         self._tables = np.zeros((slots, store.pages), np.int32)
         self._table_in_use: list[tuple[int, ...] | None] = [None] * slots
@@ -60,6 +69,7 @@ class CpuRunner:
             pages=self._tables.ctypes.data,
             logit_row=C.addressof(self._logit_row),
             samples=C.addressof(self._samples),
+            slots=C.addressof(self._slots),
         )
         self._results: list[tuple[Chunk, Sampled]] = []
 
@@ -68,8 +78,13 @@ class CpuRunner:
         for chunk in plan.chunks:
             logit_rows = self._ask(chunk, rows, logit_rows, edits.get(chunk.slot))
             rows = self._place(chunk, rows)
+            if self._states and chunk.state_from is not None:
+                self._states.begin(chunk.slot, chunk.state_from)
         self._batch.rows, self._batch.logit_rows = rows, logit_rows
         self.program.run(self._batch)
+        for chunk in plan.chunks:
+            if self._states and chunk.state_to is not None:
+                self._states.keep(chunk.slot, chunk.state_to)
         self._collect(plan)
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
@@ -86,10 +101,12 @@ class CpuRunner:
         end = row + rows
         if rows == 1:
             self._tokens[row], self._positions[row], self._table_of[row] = chunk.tokens[0], chunk.start, table
+            self._slots[row] = chunk.slot
         else:
             self._tokens[row:end] = list(chunk.tokens)
             self._positions[row:end] = list(range(chunk.start, chunk.end))
             self._table_of[row:end] = [table] * rows
+            self._slots[row:end] = [chunk.slot] * rows
         if self._table_in_use[chunk.slot] is not chunk.pages:
             self._tables[chunk.slot, : len(chunk.pages)] = chunk.pages
             self._table_in_use[chunk.slot] = chunk.pages
@@ -126,12 +143,13 @@ class CpuRunner:
             else:
                 scored = [_logprob(self._samples[i]) for i in owed]
             at = owed.stop
-            token, logprob = None, None
+            token, logprob, surprise = None, None, None
             if chunk.samples:
                 sample = self._samples[at]
                 token, logprob = sample.token, _logprob(sample) if sample.top >= 0 else None
+                surprise = sample.surprise if sample.edits.chain else None
                 at += 1
-            self._results.append((chunk, Sampled(token, logprob, scored, hidden)))
+            self._results.append((chunk, Sampled(token, logprob, scored, hidden, surprise)))
 
 
 _NOTHING = Sample(target=-1, top=-1)
@@ -158,7 +176,8 @@ def row_edits(edits: Edits) -> RowEdits:
     """Valid as long as the arrays live."""
     mask = None if edits.mask is None else edits.mask.ctypes.data
     numbers = (each.ctypes.data for each in (edits.ids, edits.shrink, edits.grow, edits.offset))
-    return RowEdits(*numbers, len(edits.ids), mask)
+    chain, steps = (None, 0) if edits.chain is None else (edits.chain.ctypes.data, len(edits.chain))
+    return RowEdits(*numbers, len(edits.ids), mask, chain, steps)
 
 
 def _scored(chunk: Chunk, row: int) -> Sample:

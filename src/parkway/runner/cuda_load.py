@@ -1,25 +1,25 @@
 """A model on the GPU: weights packed once, checked for exactness, and a runner for each engine that shares them."""
 
 import hashlib
-import itertools
 import logging
-import multiprocessing
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from time import perf_counter
 
 import torch
 import triton
 
 from parkway.backends import bit_check, cuda
-from parkway.backends.bit_check import Subject, Verdict
-from parkway.backends.cuda import attention_subjects, linear_subjects, quantised_subjects, sample_subjects
+from parkway.backends.bit_check import Verdict
+from parkway.backends.cuda import delta
 from parkway.backends.cuda.attention import Choices, few_candidates, many_candidates
 from parkway.backends.cuda.chooser import Chooser
 from parkway.backends.cuda.device import EARLY_ABOVE, Device
+from parkway.backends.cuda.experts import ExactExperts
+from parkway.backends.cuda.experts_quantised import Rooms
+from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, stacked
 from parkway.backends.cuda.fast import FastLinears, FastOps
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.operations import CudaOps, Pool
@@ -29,11 +29,19 @@ from parkway.backends.quant import decode
 from parkway.config import EngineSettings
 from parkway.errors import NoRoom
 from parkway.fingerprint import VERSION, fingerprint
-from parkway.machine import cache_folder, cores, gpu, gpu_driver
-from parkway.memory.cuda_page_store import CudaPageStore
-from parkway.models import Dense, build_model
+from parkway.machine import cache_folder, gpu, gpu_driver
+from parkway.memory.cuda_checkpoints import CudaCheckpoints, checkpoint_bytes
+from parkway.memory.cuda_page_store import CudaPageStore, page_bytes
+from parkway.memory.cuda_state_store import allocate
+from parkway.models import FAMILIES, Dense, architecture_of, build_model
+from parkway.models.hybrid import Hybrid
+from parkway.models.mixture import Mixture
+from parkway.plan.pages import pages_for
+from parkway.plan.step import PAGE_TOKENS
+from parkway.runner.cuda_compile import DELTA_NETS, EXPERTS, GELU, compile_side_by_side, subjects
 from parkway.runner.cuda_runner import CudaRunner
 from parkway.runner.cuda_step import Sizes, Steps
+from parkway.runner.fit import MOST_CHECKPOINT_BYTES, checkpoints_for, room_for
 from parkway.weights.checkpoint import Checkpoint, RawTensor
 
 logger = logging.getLogger(__name__)
@@ -41,9 +49,8 @@ logger = logging.getLogger(__name__)
 BATCH_TOKENS = 4096
 """Rows of a step unless the settings say otherwise: enough for the matrix units, few enough for a tenth of a second."""
 MAX_LOGIT_ROWS = 64
-CHECK_SEED = 0
-MOST_COMPILERS = 12
-"""Processes that compile side by side; each takes half a gigabyte on the device while it does."""
+RESERVED_BYTES, POOL_SHARE = 2 << 30, 0.9
+"""For a pool that takes what fits: bytes that buffers may need, and its share of what is left."""
 
 
 class CudaPack:
@@ -52,6 +59,8 @@ class CudaPack:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.bytes = 0
+        self.decoded = 0
+        """Values of the largest stack that many rows multiply decoded."""
 
     def matrix(self, tensor: RawTensor, bias: RawTensor | None = None) -> CudaMatrix:
         added = None if bias is None else self.vector(bias)
@@ -62,6 +71,12 @@ class CudaPack:
     def vector(self, tensor: RawTensor) -> torch.Tensor:
         values = decode(tensor.name, tensor.type.name, tensor.raw).reshape(-1).copy()
         return torch.from_numpy(values).to(self._device)
+
+    def stack(self, experts: Sequence[RawTensor], biases: Sequence[RawTensor] | None = None) -> AnyStack:
+        made = stacked([self.matrix(*each) for each in zip(experts, biases or repeat(None), strict=False)])
+        if isinstance(made, QuantStack):
+            self.decoded = max(self.decoded, made.count * made.rows * made.columns)
+        return made
 
     def together(self, *matrices: CudaMatrix) -> Together:
         return together(matrices)
@@ -82,6 +97,8 @@ class CudaModel:
     quantised: bool
     fingerprint: str
     weight_bytes: int
+    decoded: int = 0
+    """As `CudaPack` has it."""
 
     @property
     def vocab_size(self) -> int:
@@ -94,32 +111,59 @@ class CudaModel:
 
     def _runner(self, settings: EngineSettings) -> CudaRunner:
         config, device = self.family.config, self.device
-        store = CudaPageStore(settings.ctx_size, config.kv, device.torch)
-        turns = torch.from_numpy(config.rope.turns(settings.ctx_size)).to(device.torch)
-        pool = Pool(config.kv, config.heads, store.memory, config.rope, turns)
+        states = allocate(settings.parallel, config.states, device.torch) if config.states else None
+        rooms = Rooms()
+        rooms.reserve(self.decoded, device.torch)
+        reserved = RESERVED_BYTES + (MOST_CHECKPOINT_BYTES if states else 0)
+        free_bytes = int((device.free_bytes - reserved) * POOL_SHARE)
+        size = page_bytes(config.kv)
+        room = room_for(settings, free_bytes=free_bytes, page_bytes=size, ctx_train=config.ctx_train)
+        store = CudaPageStore(room.tokens, config.kv, device.torch)
+        checkpoints, before = _checkpoints(states, store, device) if states else None, device.used_bytes
+        turns = {id(rope): torch.from_numpy(rope.turns(room.n_ctx)).to(device.torch) for rope in config.ropes}
+        cut = self.verdict.allowed("delta_net", delta.candidates(config.states))[0] if config.states else None
+        pool = Pool(config.kv, config.heads, store.memory, turns, states, cut)
         sizes = Sizes(
             slots=settings.parallel,
             rows=max(settings.batch_size or BATCH_TOKENS, settings.parallel),
             logit_rows=max(MAX_LOGIT_ROWS, settings.parallel),
-            pages=store.pages,
+            pages=pages_for(room.n_ctx),
         )
         steps = Steps(
-            self.family, self._operations(pool, settings), pool, sizes, device, graphs=settings.cuda_graphs == "on"
+            self.family,
+            self._operations(pool, settings, rooms),
+            pool,
+            sizes,
+            device,
+            graphs=settings.cuda_graphs == "on",
         )
         exact = settings.numerics == "exact"
-        runner = CudaRunner(steps, store, device, exact=exact, bit_check=str(self.verdict))
+        n_ctx = min(room.n_ctx, store.pages * PAGE_TOKENS)
+        verdict = str(self.verdict)
+        runner = CudaRunner(steps, store, checkpoints, device, exact=exact, bit_check=verdict, n_ctx=n_ctx)
+        if config.states and checkpoints is not None:
+            runner.state_bytes = settings.parallel * delta.slot_bytes(config.states) + checkpoints.bytes
         runner.warm()
+        runner.buffer_bytes = device.used_bytes - before + rooms.bytes
         return runner
 
-    def _operations(self, pool: Pool, settings: EngineSettings) -> CudaOps:
+    def _operations(self, pool: Pool, settings: EngineSettings, rooms: Rooms) -> CudaOps:
         group, head_dim = pool.heads // pool.kv.kv_heads, pool.kv.head_dim
         few = self.verdict.allowed("attention", few_candidates(group, head_dim))
         many = self.verdict.allowed("attention", many_candidates(group, head_dim))
         chooser = Chooser(Tuner(cache_folder() / "tuned" / f"{self.kernels}.json", self.verdict))
         exact = settings.numerics == "exact"
         linears = (ExactLinears if exact else FastLinears)(chooser, self.device)
-        early_above = 0 if self.quantised else EARLY_ABOVE
-        return (CudaOps if exact else FastOps)(pool, linears, Choices(few, many), self.device, early_above)
+        small = self.quantised or self.family.config.experts
+        early_above = 0 if small else EARLY_ABOVE  # many kernels, none of which lasts long
+        experts = ExactExperts(chooser, linears, self.device, rooms)
+        return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, early_above)
+
+
+def _checkpoints(states: delta.States, store: CudaPageStore, device: Device) -> CudaCheckpoints:
+    free_bytes = device.free_bytes - RESERVED_BYTES
+    count = checkpoints_for(store.pages, store.bytes, checkpoint_bytes(states), free_bytes)
+    return CudaCheckpoints.allocate(count, states)
 
 
 @contextmanager
@@ -138,7 +182,7 @@ def load_on_gpu(checkpoint: Checkpoint, settings: EngineSettings, device: Device
     device = device or Device.found()
     kernels = _kernels()
     types = _quantised(checkpoint)
-    verdict = kept_verdict(kernels, types, device)
+    verdict = kept_verdict(kernels, (*types, *_needs(checkpoint)), device)
     taken = CudaPack(device.torch)
     with _room(device, f"{checkpoint.path}: the weights"):
         family = build_model(checkpoint, taken)
@@ -152,6 +196,7 @@ def load_on_gpu(checkpoint: Checkpoint, settings: EngineSettings, device: Device
         quantised=bool(types),
         fingerprint=fingerprint(*parts),
         weight_bytes=taken.bytes,
+        decoded=taken.decoded,
     )
 
 
@@ -170,36 +215,22 @@ def _quantised(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(sorted(kinds - set(FLOATS)))
 
 
-def kept_verdict(kernels: str, types: tuple[str, ...], device: Device) -> Verdict:
-    """The verdict on this machine's kernels for matrices of these types and bf16. Raises BitCheckFailed."""
-    path = cache_folder() / "bits" / f"{'-'.join((kernels, *types))}.json"
+def _needs(checkpoint: Checkpoint) -> Iterator[str]:
+    """What its layers have that not every model's have."""
+    family = FAMILIES[architecture_of(checkpoint)]
+    if issubclass(family, Hybrid):
+        yield DELTA_NETS
+    if issubclass(family, Mixture):
+        yield EXPERTS
+    if family.activation == "gelu":
+        yield GELU
+
+
+def kept_verdict(kernels: str, needs: tuple[str, ...], device: Device) -> Verdict:
+    """The verdict on the kernels that a model needs, as `cuda_compile.subjects` has them. Raises BitCheckFailed."""
+    path = cache_folder() / "bits" / f"{'-'.join((kernels, *needs))}.json"
     if device.is_gpu and not path.exists():
-        _compile_side_by_side(types)
-    verdict, kept = bit_check.check_once(path, lambda: subjects(device.torch, types), torch.equal)
+        compile_side_by_side(needs)
+    verdict, kept = bit_check.check_once(path, lambda: subjects(device.torch, needs), torch.equal)
     logger.info("bit check: %s (%s)", verdict, "kept from before" if kept else f"{verdict.seconds:.1f} s")
     return verdict
-
-
-def _compile_side_by_side(types: tuple[str, ...]) -> None:
-    """Fills the compilers' caches on disk: one process would take a minute, since compiling holds Python's lock."""
-    started, workers = perf_counter(), min(MOST_COMPILERS, len(cores()))
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(_compile_share, itertools.repeat(types), range(workers), itertools.repeat(workers)))
-    logger.info("compiled the kernels in %.1f s", perf_counter() - started)
-
-
-def _compile_share(types: tuple[str, ...], share: int, of: int) -> None:
-    """Runs every `of`-th configuration of every subject once."""
-    device = torch.device("cuda")
-    runs = ((subject, config) for subject in subjects(device, types) for config in subject.candidates)
-    for subject, config in itertools.islice(runs, share, None, of):
-        with suppress(Exception):  # the check itself meets it again, and says so
-            subject.output(config, slice(0, 1))
-            subject.output(config, slice(0, subject.rows))
-
-
-def subjects(device: torch.device, types: tuple[str, ...]) -> Iterator[Subject]:
-    yield from linear_subjects.subjects(device, CHECK_SEED)
-    yield from quantised_subjects.subjects(device, CHECK_SEED, types)
-    yield from attention_subjects.subjects(device, CHECK_SEED)
-    yield from sample_subjects.subjects(device, CHECK_SEED)

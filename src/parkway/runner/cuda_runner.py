@@ -21,6 +21,7 @@ from parkway.backends.cuda.sample import ORDER, RESULT
 from parkway.backends.cuda.sample_row import RESULT_WORDS
 from parkway.memory import cuda_copies
 from parkway.memory.copy_engine import CopyEngine
+from parkway.memory.cuda_checkpoints import CudaCheckpoints
 from parkway.memory.cuda_page_store import CudaPageStore
 from parkway.memory.host_copies import HostCopies
 from parkway.plan.step import Chunk, StepPlan
@@ -37,6 +38,8 @@ AHEAD = 1
 class _Flying(NamedTuple):
     plan: StepPlan
     results: npt.NDArray[np.void]
+    hidden: npt.NDArray[np.uint16]
+    """bf16 [logit rows, width]; says something only if the step has a request for an embedding."""
     read: Event
 
 
@@ -44,16 +47,35 @@ class CudaRunner:
     """A `Runner` on one stream; what a step sampled is written to the host's memory on another."""
 
     ahead = AHEAD
-    embedding_width = 0
 
-    def __init__(self, steps: Steps, store: CudaPageStore, device: Device, *, exact: bool, bit_check: str) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        store: CudaPageStore,
+        checkpoints: CudaCheckpoints | None,
+        device: Device,
+        *,
+        exact: bool,
+        bit_check: str,
+        n_ctx: int,
+    ) -> None:
+        """`checkpoints`: of states, where the steps keep any."""
+        assert (checkpoints is None) == (steps.pool.states is None), "states without checkpoints, or the reverse"
         self.exact = exact
         self.bit_check = bit_check
-        self.pages = steps.sizes.pages
+        self.n_ctx = n_ctx
+        self.buffer_bytes = 0
+        """Told by whoever saw it allocate."""
+        self.pages = store.pages
         self.pool_bytes = store.bytes
         self.page_bytes = store.page_bytes
         self.batch_tokens = steps.sizes.rows
         self.logit_rows = steps.sizes.logit_rows
+        self.embedding_width = steps.family.config.width
+        self.checkpoints = None if checkpoints is None else len(checkpoints)
+        self.state_bytes = 0
+        """Told by whoever has allocated them."""
+        self._checkpoints = checkpoints
         self._steps = steps
         self._store = store
         self._flying: deque[_Flying] = deque()
@@ -92,7 +114,9 @@ class CudaRunner:
             mapped.send(self._steps.words, buffers.words, step.used_words, *places, changes)
             if self._last_read is not None:  # until then the results of the step before are still needed
                 self._last_read.hold(main)
-            step.run(edited=bool(edits))
+            self._begin_at_checkpoints(plan)
+            hidden = step.run(edited=bool(edits))
+            self._keep_checkpoints(plan)
             end = device.record(main)
             end.hold(self._reader)
         if self._copy_engine is not None:
@@ -100,8 +124,11 @@ class CudaRunner:
         with device.on(self._reader):
             if asked:
                 mapped.fetch(buffers.results, self._steps.results, asked * RESULT_WORDS)
+            if asked and any(chunk.request.sampling.embed for chunk in plan.chunks):
+                mapped.fetch(buffers.hidden, hidden.view(torch.int32), asked * buffers.hidden.shape[1])
             read = self._last_read = device.record(self._reader)
-        self._flying.append(_Flying(plan, buffers.results.numpy().view(RESULT)[:asked, 0], read))
+        results = buffers.results.numpy().view(RESULT)[:asked, 0]
+        self._flying.append(_Flying(plan, results, buffers.hidden.numpy().view(np.uint16), read))
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         """What the oldest step in flight has sampled; waits for it."""
@@ -111,15 +138,20 @@ class CudaRunner:
         tokens = results["token"].tolist()
         landed = []
         for chunk in flying.plan.chunks:
-            scored = [_logprob(chunk, row, results[at + i]) for i, row in enumerate(chunk.scored_rows)]
-            at += len(scored)
-            token, logprob = None, None
+            rows, scored, hidden = chunk.scored_rows, [], None
+            if rows and chunk.request.sampling.embed:
+                hidden = _floats(flying.hidden[at : at + len(rows)])
+            else:
+                scored = [_logprob(chunk, row, results[at + i]) for i, row in enumerate(rows)]
+            at += len(rows)
+            token, logprob, surprise = None, None, None
             if chunk.samples:
                 token = tokens[at]
+                surprise = float(results["surprise"][at]) if chunk.request.sampling.mirostat else None
                 if chunk.request.sampling.logprobs is not None:
                     logprob = _logprob(chunk, len(chunk.tokens) - 1, results[at])
                 at += 1
-            landed.append((chunk, Sampled(token, logprob, scored)))
+            landed.append((chunk, Sampled(token, logprob, scored, hidden, surprise)))
         return landed
 
     def copies(self, most_bytes: int, *, beside: bool) -> HostCopies:
@@ -128,6 +160,18 @@ class CudaRunner:
         self._copy_engine = cuda_copies.copy_engine(self._store, host, self._device)
         self._copy_engine.after(self._device.record(self._steps.stream))
         return HostCopies(self._copy_engine, host, beside=beside, spare_bytes=cuda_copies.SPARE_BYTES)
+
+    def _begin_at_checkpoints(self, plan: StepPlan) -> None:
+        if checkpoints := self._checkpoints:
+            for chunk in plan.chunks:
+                if chunk.state_from is not None:
+                    checkpoints.begin(chunk.slot, chunk.state_from)
+
+    def _keep_checkpoints(self, plan: StepPlan) -> None:
+        if checkpoints := self._checkpoints:
+            for chunk in plan.chunks:
+                if chunk.state_to is not None:
+                    checkpoints.keep(chunk.slot, chunk.state_to)
 
     def _change_tables(self, plan: StepPlan, buffers: "_Buffers") -> int:
         """Writes what differs from the page tables that the device has, where one differs; returns how many pages."""
@@ -180,7 +224,8 @@ class CudaRunner:
         at, chosen = 0, {}
         for chunk, first in zip(chunks, firsts.tolist(), strict=True):
             for row in chunk.scored_rows:
-                logit_row[at], orders[at] = first + row, _scored(chunk, row)
+                wanted = _UNUSED if chunk.request.sampling.embed else _scored(chunk, row)
+                logit_row[at], orders[at] = first + row, wanted
                 at += 1
             if chunk.samples:
                 if self._requests[chunk.slot] is not chunk.request:
@@ -197,19 +242,21 @@ class CudaRunner:
 @dataclass(frozen=True, slots=True)
 class _Buffers:
     """Pinned memory of one step in flight: its words, its edits, what changes in page tables (flat places, pages), its
-    results."""
+    results, the hidden states of its rows."""
 
     words: torch.Tensor
     edits: PinnedEdits
     places: torch.Tensor
     pages: torch.Tensor
     results: torch.Tensor
+    hidden: torch.Tensor
 
     @classmethod
     def made(cls, steps: Steps, device: Device) -> "_Buffers":
         places, pages = (device.pinned((steps.tables.numel(),)) for _ in range(2))
         results = device.pinned((steps.sizes.logit_rows, RESULT_WORDS))
-        return cls(device.pinned((steps.most_words,)), PinnedEdits(device), places, pages, results)
+        hidden = device.pinned((steps.sizes.logit_rows, steps.family.config.width // 2))
+        return cls(device.pinned((steps.most_words,)), PinnedEdits(device), places, pages, results, hidden)
 
 
 _UNUSED = np.zeros((), ORDER)
@@ -235,6 +282,10 @@ def _scored(chunk: Chunk, row: int) -> npt.NDArray[np.void]:
     order["target"], order["top"] = chunk.request.prompt[position], chunk.request.sampling.prompt_logprobs or 0
     order["position"] = position
     return order
+
+
+def _floats(bf16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    return (bf16.astype(np.uint32) << 16).view(np.float32)
 
 
 def _logprob(chunk: Chunk, row: int, result: npt.NDArray[np.void]) -> TokenLogprob:

@@ -19,6 +19,8 @@ from parkway.verify.stand_ins import Elsewhere, Timeless
 from parkway.verify.traffic import Occasion
 
 MIB = 2**20
+INTERVAL = 2 * PAGE_TOKENS
+"""Tokens from one checkpoint to the next: chats are short here."""
 
 
 class Engines(Protocol):
@@ -129,4 +131,6 @@ def _limits(runner: Runner, *, slots: int, pages: int, rows: int) -> Limits:
         batch_tokens=min(runner.batch_tokens, rows),
         logit_rows=runner.logit_rows,
         ahead=runner.ahead,
+        checkpoints=runner.checkpoints,
+        interval=INTERVAL,
     )

@@ -21,12 +21,16 @@ class Elsewhere:
     def __init__(self, runner: Runner, pages: Sequence[int]) -> None:
         self.pages = len(pages)
         self.pool_bytes = runner.pool_bytes
+        self.buffer_bytes = runner.buffer_bytes
+        self.n_ctx = runner.n_ctx
         self.page_bytes = runner.page_bytes
         self.batch_tokens = runner.batch_tokens
         self.logit_rows = runner.logit_rows
         self.exact = runner.exact
         self.bit_check = runner.bit_check
         self.embedding_width = runner.embedding_width
+        self.checkpoints = runner.checkpoints
+        self.state_bytes = runner.state_bytes
         self.ahead = runner.ahead
         self._runner = runner
         self._places = pages

@@ -1,6 +1,7 @@
 """A recorded forward pass, ready to run: one call into C++ a step."""
 
 import ctypes as C
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ class Program:
         self._kept = (recorder, pool)
         instructions, self._activations = recorder.finish()
         self.buffer_bytes = self._activations.size_bytes + recorder.table_bytes
-        shared = machine.heads // machine.kv.kv_heads
+        shared = machine.heads // machine.kv.kv_heads  # heads that read the same keys; the rows of a tile fill batches
         # Gated layers want 64 floats a row, the sampler the weights and keys of one row of logits.
         scratch = max(64 * machine.max_rows, 3 * logits.width) + 64
         self.address: int = library().pk_program_new(
@@ -28,7 +29,7 @@ class Program:
             instructions,
             len(instructions),
             machine.max_rows,
-            max(1, MAX_QUERIES // shared),
+            MAX_QUERIES // gcd(MAX_QUERIES, shared),
             machine.kv.kv_heads,
             scratch,
         )

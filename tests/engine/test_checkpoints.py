@@ -1,0 +1,115 @@
+"""Chats of a hybrid model that begin where another has left its state: their answers are those without, to the bit."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from msgspec import structs
+
+from parkway.backends.cpu.library import best_isa
+from parkway.config import EngineSettings
+from parkway.engine.build import make_engine
+from parkway.engine.engine import Engine
+from parkway.memory.state_store import StateStore
+from parkway.plan import limits
+from parkway.plan.limits import Knobs
+from parkway.request import Request
+from parkway.runner.cpu_load import CpuModel
+from tests.backends.rig import CpuPack
+from tests.engine.toy import VOCAB_SIZE, joined, make_request, outputs_of
+from tests.hybrids import TinyHybrid
+
+SETTINGS = EngineSettings(ctx_size=512, parallel=3, batch_size=96, device="cpu", activations="f32", threads=1)
+SYSTEM = [(5 * at + 3) % VOCAB_SIZE for at in range(135)]
+
+
+@pytest.fixture(autouse=True)
+def interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "INTERVAL", 64)
+
+
+@pytest.fixture(scope="module")
+def model() -> CpuModel:
+    return CpuModel("tiny", cast(Any, TinyHybrid(CpuPack())), "f32", best_isa(), "tiny", 0)
+
+
+def asked(number: int, prompt: list[int]) -> Request:
+    request = make_request(number, max_tokens=24, ignore_eos=True, logprobs=1, temperature=0.8)
+    return structs.replace(request, prompt=prompt)
+
+
+REQUESTS = [asked(number, SYSTEM[:shared] + [number] * rest) for number, (shared, rest) in enumerate(
+    [(135, 0), (135, 0), (135, 20), (70, 90), (128, 1), (64, 1), (63, 30)]
+)]  # fmt: skip
+
+
+def answers(engine: Engine, requests: list[Request]) -> list[Any]:
+    outputs = outputs_of(engine, requests)
+    return [joined(outputs[request.id]) for request in requests]
+
+
+@pytest.fixture(scope="module")
+def alone(model: CpuModel) -> list[Any]:
+    settings = replace(SETTINGS, parallel=1)
+    return [answers(make_engine(model, settings, prefix_cache=False), [request])[0] for request in REQUESTS]
+
+
+def test_one_after_the_other(model: CpuModel, alone: list[Any]) -> None:
+    engine = make_engine(model, replace(SETTINGS, ctx_size=8192))
+    assert [answers(engine, [request])[0] for request in REQUESTS] == alone
+    assert engine.snapshot.cached_tokens == 128 + 128 + 64 + 128 + 64
+
+
+def test_the_next_turn_of_a_chat(model: CpuModel) -> None:
+    """It begins behind a part of the answer."""
+    engine = make_engine(model, SETTINGS)
+    first = asked(0, SYSTEM[:110])
+    (answer,) = answers(engine, [first])
+    turn = asked(1, [*first.prompt, *answer[0], 7, 8, 9])
+    assert answers(engine, [turn]) == answers(make_engine(model, SETTINGS, prefix_cache=False), [turn])
+    assert engine.snapshot.cached_tokens == 128
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize("preempt", ["copy", "recompute"])
+@pytest.mark.parametrize("chunk_tokens", [9, None])
+def test_together_parked_and_computed_again(
+    model: CpuModel, alone: list[Any], preempt: Any, forget: bool, chunk_tokens: int | None
+) -> None:
+    settings = replace(SETTINGS, preempt=preempt)
+    engine = make_engine(model, settings, chunk_tokens=chunk_tokens, knobs=Knobs(park_every=5, forget=forget))
+    assert answers(engine, REQUESTS) == alone
+    assert answers(engine, REQUESTS[::-1]) == alone[::-1]
+    assert engine.snapshot.cached_tokens > 0
+    assert engine.snapshot.resumes >= 2 * len(REQUESTS)
+
+
+def test_beside_chats_that_are_cancelled(model: CpuModel, alone: list[Any]) -> None:
+    engine = make_engine(model, SETTINGS, chunk_tokens=20, knobs=Knobs(park_every=5))
+    for steps in range(24):
+        engine.arrive(structs.replace(REQUESTS[steps % 3], id=100))
+        for _ in range(steps):
+            engine.step()
+        engine.cancel(100)
+        number = steps % len(REQUESTS)
+        assert answers(engine, [REQUESTS[number]]) == [alone[number]]
+    assert engine.snapshot.cached_tokens > 0
+
+
+@pytest.mark.parametrize("copy", ["begin", "keep"])
+def test_a_state_that_is_not_copied_shows(
+    model: CpuModel, alone: list[Any], copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StateStore, copy, lambda *_: None)
+    engine = make_engine(model, SETTINGS)
+    answers(engine, [asked(9, [1] * 20)])
+    assert [answers(engine, [request])[0] for request in REQUESTS] != alone
+
+
+def test_its_bytes_are_told(model: CpuModel, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    runner = model.runner(SETTINGS)
+    assert runner.checkpoints == 2
+    engine = make_engine(model, SETTINGS)
+    assert engine.facts.state_bytes == runner.state_bytes > 0
+    assert "states of 3 chats and 2 checkpoints 0." in caplog.text

@@ -1,0 +1,157 @@
+"""Checkpoints of states in single scenes; test_planner_machine.py has everything at once."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from parkway.plan.checkpoints import Units
+from parkway.plan.limits import INTERVAL, Knobs, Limits, Pace, interval_of
+from parkway.plan.planner import Planner
+from parkway.plan.step import Chunk
+
+from .scene import Scene, limits, request
+
+
+def with_states(**changes: Any) -> Limits:
+    return limits(**({"pages": 24, "n_ctx": 1024, "prefix_cache": True, "checkpoints": 4, "interval": 128} | changes))
+
+
+def planned(scene: Scene, number: int) -> list[Chunk]:
+    """All chunks of a request, from now on until nobody is here."""
+    chunks: list[Chunk] = []
+    while not scene.planner.idle:
+        chunks += [chunk for chunk in scene.step().chunks if chunk.request.id == number]
+    return chunks
+
+
+def of(scene: Scene, number: int, tokens: int, beginning: int = 0, **sampling: Any) -> list[Chunk]:
+    """Chunks of a request whose first `beginning` tokens are those of request 0."""
+    asked = request(number, tokens, **({"max_tokens": 1} | sampling))
+    shared = request(0, beginning or 1).prompt[:beginning]
+    scene.planner.arrive(request_with(asked, shared + asked.prompt[beginning:]))
+    return planned(scene, number)
+
+
+def request_with(asked: Any, prompt: list[int]) -> Any:
+    return replace(asked, prompt=prompt)
+
+
+def places(chunks: list[Chunk]) -> list[int]:
+    return [chunk.end for chunk in chunks if chunk.state_to is not None]
+
+
+def test_one_is_taken_every_so_often_and_at_the_last_page_boundary_of_a_prompt() -> None:
+    scene = Scene(with_states(checkpoints=9))
+    chunks = of(scene, 0, 450, max_tokens=100)
+    assert places(chunks) == [128, 256, 384, 448, 512]
+    assert [chunk.end for chunk in chunks[:5]] == [128, 256, 384, 448, 450]
+
+
+@pytest.mark.parametrize(("tokens", "taken"), [(64, []), (65, [64]), (128, [64]), (129, [128]), (192, [128])])
+def test_the_last_token_of_a_prompt_is_behind_it(tokens: int, taken: list[int]) -> None:
+    assert places(of(Scene(with_states(interval=512)), 0, tokens)) == taken
+
+
+@pytest.mark.parametrize(("shared", "found"), [(450, 448), (447, 384), (300, 256), (127, 0)])
+def test_a_chat_begins_at_the_longest_that_it_shares(shared: int, found: int) -> None:
+    scene = Scene(with_states(checkpoints=9))
+    first = {chunk.end: chunk.state_to for chunk in of(scene, 0, 450)}
+    chunk, *rest = of(scene, 1, 500, beginning=shared)
+    assert (chunk.start, chunk.cached) == (found, found)
+    assert chunk.state_from == (first[found] if found else None)
+    assert all(each.state_from is None for each in rest)
+
+
+def test_nobody_begins_where_there_is_none() -> None:
+    """The pages are there, and named: parks find them."""
+    scene = Scene(with_states(checkpoints=0))
+    assert places(of(scene, 0, 450)) == []
+    assert of(scene, 1, 450, beginning=450)[0].start == 0
+
+
+def test_without_states_pages_are_enough() -> None:
+    scene = Scene(with_states(checkpoints=None))
+    assert [chunk.end for chunk in of(scene, 0, 450)] == [450]
+    (chunk,) = of(scene, 1, 450, beginning=450)
+    assert (chunk.start, chunk.state_from, chunk.state_to) == (448, None, None)
+
+
+def test_the_one_that_was_used_least_recently_is_taken_for_another() -> None:
+    scene = Scene(with_states(checkpoints=2, pages=40))
+    of(scene, 0, 100)
+    of(scene, 1, 100)
+    assert of(scene, 2, 100, beginning=99)[0].start == 64, "used once more"
+    of(scene, 3, 100)
+    assert of(scene, 4, 100, beginning=99)[0].start == 64
+    assert of(scene, 1, 100)[0].start == 0
+
+
+def test_choices_of_one_prompt_wait_for_its_last_checkpoint() -> None:
+    scene = Scene(with_states(), *[request_with(request(number, 300), request(0, 300).prompt) for number in range(3)])
+    chunks = [chunk for _ in range(6) for chunk in scene.step().chunks]
+    assert [(chunk.request.id, chunk.start) for chunk in chunks if chunk.start < 300] == [
+        (0, 0),
+        (0, 128),
+        (0, 256),
+        (1, 256),
+        (2, 256),
+    ]
+
+
+def test_a_chat_that_lost_its_pages_begins_again_at_a_checkpoint() -> None:
+    scene = Scene(with_states(host_pages=0, knobs=Knobs(park_every=70)), request(0, 200, max_tokens=100))
+    chunks = planned(scene, 0)
+    again = next(index for index, chunk in enumerate(chunks) if index and chunk.start < chunks[index - 1].end)
+    assert chunks[again].start == 256
+    assert chunks[again].state_from == next(chunk.state_to for chunk in chunks if chunk.end == 256)
+    assert scene.planner.recomputes == 1
+
+
+def test_a_chat_that_comes_back_by_copies_goes_on_with_the_state_in_its_slot() -> None:
+    scene = Scene(with_states(knobs=Knobs(park_every=70, forget=True)), request(0, 200, max_tokens=100))
+    chunks = planned(scene, 0)
+    assert scene.planner.resumes == 1
+    assert [chunk.start for chunk in chunks[1:]] == [chunk.end for chunk in chunks[:-1]]
+    assert all(chunk.state_from is None for chunk in chunks)
+
+
+def test_one_that_a_cancelled_chat_was_to_write_is_free_again() -> None:
+    planner = Planner(with_states(checkpoints=1, ahead=1))
+    planner.arrive(request(0, 100))
+    (chunk,) = planner.plan(Pace()).chunks
+    assert chunk.state_to == 0
+    planner.cancel(0)
+    planner.arrive(request(1, 100))
+    (second,) = planner.plan(Pace()).chunks
+    assert second.end == 64
+    assert second.state_to is None, "it is being written"
+    planner.sampled(chunk, None)
+    planner.sampled(second, None)
+    planner.cancel(1)
+    planner.arrive(request(0, 100))
+    assert planner.plan(Pace()).chunks[0].start == 0
+    assert planner._room.checkpoints._units._written == {0}
+
+
+def test_units_are_found_when_they_have_been_written() -> None:
+    units = Units(2)
+    unit = units.take()
+    assert unit is not None
+    assert b"a" not in units
+    units.seal(unit, b"a")
+    assert b"a" in units
+    assert units.hold(b"a") == unit
+    other = units.take()
+    assert other is not None
+    assert units.take() is None, "one is held, one written"
+    units.seal(other, b"a")
+    assert units.take() == other, "there was one by that name"
+    units.release(unit)
+    assert units.take() == unit
+    assert b"a" not in units
+
+
+@pytest.mark.parametrize(("batch_tokens", "interval"), [(1, INTERVAL), (256, INTERVAL), (4096, 1024), (4200, 1024)])
+def test_a_chat_alone_can_use_a_quarter_of_a_steps_rows(batch_tokens: int, interval: int) -> None:
+    assert interval_of(batch_tokens) == interval

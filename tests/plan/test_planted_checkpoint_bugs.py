@@ -1,0 +1,174 @@
+"""The machine of test_planner_machine.py finds each of these bugs of checkpoints; see test_planted_bugs.py.
+
+1 a chat begins behind pages without a checkpoint; 2 one is found before it has been written; 3 one that a chat needs is
+taken; 4 one that is taken keeps its name; 5 it has the name of the page before; 6 one that a cancelled chat has written
+is lost; 7 one that a chat needed is held although it was dropped; 8 or has ended; 9 a state is not copied; 10 it is
+copied again; 11 a chat that was parked before it computed forgets where it begins; 12 a chunk passes the place of a
+checkpoint; 13 none is taken; 14 one is taken where a chunk happens to end.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from parkway.plan import checkpoints as module
+from parkway.plan.checkpoints import Checkpoints, Units
+from parkway.plan.planner import Planner
+from parkway.plan.room import Room
+from parkway.plan.slot import Slot
+from parkway.plan.step import Chunk
+
+from .planted import Plant, machine_finds_it
+from .test_planner_machine import StatesMachine
+
+
+def pages_are_enough(patch: pytest.MonkeyPatch) -> None:
+    def reached(self: Checkpoints, slot: Slot, pages: Sequence[int]) -> int:
+        return len(pages)
+
+    def enter(self: Checkpoints, slot: Slot) -> None:
+        if slot.computed and slot.name(slot.computed // 64 - 1) in self._units:
+            slot.state_from = self._units.hold(slot.name(slot.computed // 64 - 1))
+
+    patch.setattr(Checkpoints, "reached", reached)
+    patch.setattr(Checkpoints, "enter", enter)
+
+
+def found_before_it_has_landed(patch: pytest.MonkeyPatch) -> None:
+    begin, landed = Checkpoints.begin, Checkpoints.landed
+
+    def begin_and_seal(self: Checkpoints, slot: Slot, end: int) -> int | None:
+        unit = begin(self, slot, end)
+        if unit is not None and end <= len(slot.tokens):
+            landed(self, slot, unit, end)
+        return unit
+
+    def landed_if_written(self: Checkpoints, slot: Slot, unit: int, end: int) -> None:
+        if unit in self._units._written:
+            landed(self, slot, unit, end)
+
+    patch.setattr(Checkpoints, "begin", begin_and_seal)
+    patch.setattr(Checkpoints, "landed", landed_if_written)
+
+
+def held_is_taken(patch: pytest.MonkeyPatch) -> None:
+    take = Units.take
+
+    def take_any(self: Units) -> int | None:
+        held, self._held = self._held, [0] * len(self._held)
+        unit = take(self)
+        self._held = held
+        return unit
+
+    patch.setattr(Units, "take", take_any)
+
+
+def taken_keeps_its_name(patch: pytest.MonkeyPatch) -> None:
+    take = Units.take
+
+    def take_and_keep(self: Units) -> int | None:
+        before = self._named.copy()
+        unit = take(self)
+        self._named = before
+        return unit
+
+    patch.setattr(Units, "take", take_and_keep)
+
+
+def named_as_the_page_before(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "_name", lambda slot, end: slot.name(max(0, end // 64 - 2)))
+
+
+def cancelled_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Units, "give", lambda self, unit: self._written.remove(unit))
+
+
+def leaves_not(patch: pytest.MonkeyPatch, name: str) -> None:
+    """While that runs, nobody lets go of a checkpoint."""
+    method = getattr(Room, name)
+
+    def without(self: Room, *args: object) -> object:
+        with pytest.MonkeyPatch.context() as now:
+            now.setattr(Checkpoints, "leave", lambda self, slot: setattr(slot, "state_from", None))
+            return method(self, *args)
+
+    patch.setattr(Room, name, without)
+
+
+def dropped_stays_held(patch: pytest.MonkeyPatch) -> None:
+    leaves_not(patch, "_dropped")
+
+
+def ended_stays_held(patch: pytest.MonkeyPatch) -> None:
+    leaves_not(patch, "end")
+
+
+def not_copied(patch: pytest.MonkeyPatch) -> None:
+    advance = Slot.advance
+
+    def advance_as_it_is(self: Slot, end: int, state_to: int | None = None) -> Chunk:
+        held, self.state_from = self.state_from, None
+        chunk = advance(self, end, state_to)
+        self.state_from = held
+        return chunk
+
+    patch.setattr(Slot, "advance", advance_as_it_is)
+
+
+def copied_again(patch: pytest.MonkeyPatch) -> None:
+    advance, last = Planner._advanced, dict[int, int | None]()
+
+    def advance_and_copy(self: Planner, slot: Slot, end: int) -> Chunk:
+        again, last[id(slot)] = last.get(id(slot)), slot.state_from
+        if again is not None and slot.state_from is None and slot.computed:
+            slot.state_from = again
+            self._room.checkpoints._units._held[again] += 1
+        return advance(self, slot, end)
+
+    patch.setattr(Planner, "_advanced", advance_and_copy)
+
+
+def parked_forgets_where_it_begins(patch: pytest.MonkeyPatch) -> None:
+    park = Room._park
+
+    def park_and_forget(self: Room, slot: Slot) -> None:
+        park(self, slot)
+        self.checkpoints.leave(slot)
+
+    patch.setattr(Room, "_park", park_and_forget)
+
+
+def passes_the_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoints, "cut", lambda self, slot, end: end)
+
+
+def none_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoints, "begin", lambda self, slot, end: None)
+
+
+def taken_where_a_chunk_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoints, "begin", lambda self, slot, end: self._units.take())
+
+
+PLANTS: list[Plant] = [
+    pages_are_enough,
+    found_before_it_has_landed,
+    held_is_taken,
+    taken_keeps_its_name,
+    named_as_the_page_before,
+    cancelled_is_lost,
+    dropped_stays_held,
+    ended_stays_held,
+    not_copied,
+    copied_again,
+    parked_forgets_where_it_begins,
+    passes_the_place,
+    none_is_taken,
+    taken_where_a_chunk_ends,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_machine_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    machine_finds_it(StatesMachine)
