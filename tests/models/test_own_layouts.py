@@ -3,6 +3,7 @@ prediction heads, projections in other pieces, configs that are silent."""
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from parkway.errors import BadFile
 from parkway.models.config import Config
+from parkway.models.summary import model_facts
 from parkway.weights import open_checkpoint
 from tests.checkpoints import write_weights
 from tests.models.converted import as_gguf
@@ -66,6 +68,15 @@ def test_mxfp4_experts_of_gpt_oss(gpt_oss: Tiny, tmp_path: Path) -> None:
     logits, _ = gpt_oss.run(TOKENS)
     made, _ = Referred(rewritten(folder, tensors, **MXFP4)).whole(TOKENS)
     np.testing.assert_allclose(made, logits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["gate_up_proj", "down_proj"])
+def test_experts_without_their_biases_are_named(gpt_oss: Tiny, tmp_path: Path, name: str) -> None:
+    folder = gpt_oss.save(tmp_path / "tiny")
+    missing = f"model.layers.1.mlp.experts.{name}_bias"
+    tensors = {key: values for key, values in read_safetensors(folder / WEIGHTS).items() if key != missing}
+    told = model_facts(open_checkpoint(rewritten(folder, tensors)))
+    assert re.fullmatch(r"no: tensor blk\.1\.ffn_(gate|down)_exps\.0\.bias is missing", told["served"])
 
 
 def test_mxfp4_experts_without_their_scales_are_named(gpt_oss: Tiny, tmp_path: Path) -> None:

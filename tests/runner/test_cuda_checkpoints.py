@@ -12,6 +12,7 @@ from parkway.backends.cuda.device import Device
 from parkway.config import EngineSettings
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request
+from parkway.runner import cuda_load
 from parkway.runner.cuda_load import CudaModel, CudaPack
 from parkway.runner.cuda_runner import CudaRunner
 from tests.backends.cuda.interpreted import mend
@@ -62,3 +63,11 @@ def test_its_bytes_are_told(model: CudaModel) -> None:
     assert runner.checkpoints == 2
     kept = (states.matrices.nbytes + states.inputs.nbytes) // SETTINGS.parallel
     assert runner.state_bytes == SETTINGS.parallel * slot_bytes(states.shape) + 2 * kept
+
+
+def test_bytes_of_states_are_told_where_no_checkpoint_fits(model: CudaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_load, "checkpoints_for", lambda *sizes: 0)
+    runner = model.runner(SETTINGS)
+    states = runner._steps.pool.states
+    assert states
+    assert (runner.checkpoints, runner.state_bytes) == (0, SETTINGS.parallel * slot_bytes(states.shape))

@@ -52,7 +52,7 @@ class Dense:
     rotary_pairs: ClassVar[Literal["neighbours", "halves"]] = "halves"
     """Where the rows of q and k of a GGUF file have the two lanes of a rotary pair."""
     needs_bias: ClassVar[bool] = False
-    """Whether q, k and v must have biases. Otherwise they may."""
+    """Whether q, k, v and experts must have biases. Otherwise q, k and v may."""
     has_head_norms: ClassVar[bool] = False
     activation: ClassVar[Activation] = "silu"
     window_period: ClassVar[int] = 0

@@ -56,7 +56,7 @@ class Mixture(Dense):
             router=tensors.matrix(f"{at}.ffn_gate_inp", sizes.count, width, may_have_bias=True),
             gate=gate,
             up=up,
-            down=tensors.stack(f"{at}.ffn_down_exps", sizes.count, width, sizes.ffn_width),
+            down=tensors.stack(f"{at}.ffn_down_exps", sizes.count, width, sizes.ffn_width, biased=self.needs_bias),
             softmax=self.softmax,
             normalised=sizes.normalised,
             activation=self.activation,
@@ -70,7 +70,9 @@ class Mixture(Dense):
     def _gate_and_up(self, tensors: Tensors, at: str, shape: tuple[int, int, int]) -> tuple[Any, Any]:
         if tensors.has(f"{at}.ffn_gate_up_exps.weight"):
             return tensors.halves(f"{at}.ffn_gate_up_exps", *shape)
-        return tensors.stack(f"{at}.ffn_gate_exps", *shape), tensors.stack(f"{at}.ffn_up_exps", *shape)
+        names = f"{at}.ffn_gate_exps", f"{at}.ffn_up_exps"
+        gate, up = (tensors.stack(name, *shape, biased=self.needs_bias) for name in names)
+        return gate, up
 
     def _with_shared(self, ops: Operations, normed: Any, shared: Shared, x: Any) -> Any:
         (gate,) = ops.linear(normed, shared.gate)

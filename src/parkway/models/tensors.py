@@ -50,9 +50,9 @@ class Tensors:
     def vector(self, name: str, width: int) -> Any:
         return self.pack.vector(self.raw(f"{name}.weight", width))
 
-    def stack(self, name: str, count: int, rows: int, columns: int) -> Any:
-        """Experts' matrices: of one tensor, or of one for each with its number behind the name."""
-        biased = self.has(f"{name}.bias") or self.has(f"{name}.0.bias")
+    def stack(self, name: str, count: int, rows: int, columns: int, *, biased: bool = False) -> Any:
+        """Experts' matrices and, if `biased`, their biases: each of one tensor, or of one for each expert with its
+        number behind the name."""
         biases = self._each(name, "bias", count, rows) if biased else None
         return self.pack.stack(self._each(name, "weight", count, rows, columns), biases)
 

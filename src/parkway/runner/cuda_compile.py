@@ -42,7 +42,7 @@ def subjects(device: torch.device, needs: tuple[str, ...]) -> Iterator[Subject]:
     its matrices, and the names above."""
     types = tuple(each for each in needs if each not in (DELTA_NETS, EXPERTS, GELU))
     yield from linear_subjects.subjects(device, CHECK_SEED, ("silu", "gelu") if GELU in needs else ("silu",))
-    yield from quantised_subjects.subjects(device, CHECK_SEED, types)
+    yield from quantised_subjects.subjects(device, CHECK_SEED, types, "gelu" if GELU in needs else "silu")
     yield from attention_subjects.subjects(device, CHECK_SEED)
     yield from sample_subjects.subjects(device, CHECK_SEED)
     if DELTA_NETS in needs:

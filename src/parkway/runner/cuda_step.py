@@ -4,6 +4,7 @@ Few rows are padded to a bucket, whose launches are replayed as one graph; many 
 their kernels last longer than their launches.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class Steps:
         self.device = device
         self.graphs = graphs and device.is_gpu
         self.family = family
-        self.windows = tuple(sorted(family.config.windows, reverse=True))
+        self.windows = tuple(sorted(family.config.windows, key=lambda window: window or math.inf))
         """That layers see: the last is what sees most, or all."""
         self.ops = ops
         self.stream = device.stream()

@@ -12,6 +12,7 @@ from parkway.backends.cuda.attention_work import Chunks
 from parkway.backends.cuda.delta import BLOCK, Config, candidates, list_runs, most_blocks
 from parkway.backends.cuda.delta_subjects import BROKEN, EPSILON, DeltaSubject, subject
 from parkway.backends.reference_states import States, delta_net, gated_norm
+from parkway.errors import Unsupported
 from tests.backends.cuda import interpreted
 
 if not torch.cuda.is_available():
@@ -126,6 +127,12 @@ def test_a_row_that_is_computed_twice_is_found(drawn: DeltaSubject, whole: torch
     made = drawn.step(states, [(1, 0, 19)], rows, CONFIG)
     assert torch.equal(made[:14], of_chat(whole, 1, 14))
     assert not torch.equal(made[15:], of_chat(whole, 1, 19)[15:])
+
+
+@pytest.mark.parametrize("change", [{"v_dim": 24}, {"taps": 1}], ids=str)
+def test_a_shape_that_no_kernel_has_is_named(change: dict[str, int]) -> None:
+    with pytest.raises(Unsupported, match=r"delta nets of 32 x (24|32) with a convolution over [14] tokens"):
+        candidates(replace(SHAPE, **change))
 
 
 @pytest.mark.parametrize(("heads", "dim"), [(4, 32), (3, 48)])

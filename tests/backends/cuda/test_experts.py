@@ -157,11 +157,15 @@ def emulation(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize(("type_name", "biased"), [("Q4_K", False), ("MXFP4", True)])
-def test_quantised_experts_have_the_bits_of_decoded_ones(device: torch.device, type_name: str, biased: bool) -> None:
+@pytest.mark.parametrize(
+    ("type_name", "biased", "kind"), [("Q4_K", False, "silu"), ("Q4_K", False, "gelu"), ("MXFP4", True, "clamped")]
+)
+def test_quantised_experts_have_the_bits_of_decoded_ones(
+    device: torch.device, type_name: str, biased: bool, kind: Activation
+) -> None:
     """Alone, rows are multiplied by matrices as they are; where they are many, by decoded ones."""
     chance = torch.Generator(device).manual_seed(9)
-    how = Experts(2, 1, None, None, None, None, "chosen", True, "clamped" if biased else "silu")
+    how = Experts(2, 1, None, None, None, None, "chosen", True, kind)
     drawn = subject(chance, SMALL, how, rows=66, width=256, ffn=256, biased=biased, type_name=type_name)
     whole = drawn.output(SMALL[0], slice(0, 66))
     assert whole.count_nonzero() > 66 * 200
@@ -234,7 +238,7 @@ def test_the_operation_routes_by_the_router_and_adds_to_the_residual(device: tor
     router = DenseMatrix(_random(device, drawn.how.count, drawn.x.shape[1]))
     gate, up, down = drawn.stacks
     how = replace(drawn.how, router=router, gate=gate, up=up, down=down)
-    made = ExactExperts(chooser, linears, Device(device.type)).add(drawn.x, how, drawn.residual)
+    made = ExactExperts(chooser, linears, Device(device.type), drawn.rooms).add(drawn.x, how, drawn.residual)
     logits = linears.rows(drawn.x, router, out_dtype=torch.float32)
     config = candidates(5, streams=False)[0]
     assert torch.equal(made, mixture_add(drawn.x, logits, how, drawn.stacks, drawn.residual, config, drawn.rooms))

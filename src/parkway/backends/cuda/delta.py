@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from parkway.backends import DeltaNet, StateShape
 from parkway.backends.cuda import delta_kernels, delta_rows
 from parkway.backends.cuda.attention_work import Chunks
+from parkway.errors import Unsupported
 
 Words = npt.NDArray[np.int32]
 BLOCK = delta_kernels.BLOCK_ROWS
@@ -75,8 +76,12 @@ class Runs:
 
 
 def candidates(shape: StateShape) -> list[Config]:
-    """What may compute the rule, best first. All give the same bits."""
-    return [config for config in (Config(32, 4, 2), Config(16, 2, 2)) if shape.v_dim % config.lanes == 0]
+    """What may compute the rule, best first. All give the same bits. Raises Unsupported."""
+    found = [config for config in (Config(32, 4, 2), Config(16, 2, 2)) if shape.v_dim % config.lanes == 0]
+    if not found or shape.taps < 2:
+        sizes = f"{shape.k_dim} x {shape.v_dim} with a convolution over {shape.taps} tokens"
+        raise Unsupported(f"delta nets of {sizes}; the kernels need multiples of 16, and 2 tokens at least")
+    return found
 
 
 def most_blocks(rows: int, runs: int) -> int:

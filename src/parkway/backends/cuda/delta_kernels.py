@@ -13,6 +13,7 @@ from parkway.backends.cuda.delta_rows import finite
 BLOCK_ROWS = 16
 """Rows between two anchors: a constant of the contract, bits depend on it."""
 BLOCK = tl.constexpr(BLOCK_ROWS)
+LEAST_LOG = tl.constexpr(-1.0e30)  # of a decay: e^ of it is 0, and a block's sum of such is still a number
 
 
 @triton.jit
@@ -61,7 +62,7 @@ def _inverse(scores):
 def _gains(a, b, decay, bias, gains_ptr, old, new):
     """Log-decay and beta of the block's rows, [BLOCK]: of earlier steps' as they were kept, 0 where there is no row."""
     place = tl.arange(0, BLOCK)
-    logs = finite(decay * _softplus(a.to(tl.float32) + bias))
+    logs = tl.maximum(finite(decay * _softplus(a.to(tl.float32) + bias)), LEAST_LOG)
     beta = finite(1.0 / (1.0 + tl.exp(-b.to(tl.float32))))
     kept_logs = tl.load(gains_ptr + place, mask=old, other=0.0)
     kept_beta = tl.load(gains_ptr + BLOCK + place, mask=old, other=0.0)

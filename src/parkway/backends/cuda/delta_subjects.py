@@ -1,7 +1,8 @@
 """Adversarial inputs for the bit check of the delta rule: chats in slots whose memory is NaN, cut into steps.
 
 Rows alone are compared with rows among others: to reach a row, a chat's earlier rows are computed first, in steps of
-other sizes. Exponents are wide, some decays are nothing and some forget everything; rows of a chat end in NaN.
+other sizes. Exponents are wide, some decays are nothing and some forget everything; rows of a chat end in what is not
+finite.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from parkway.backends.cuda.delta import BLOCK, Config, Runs, States, candidates,
 CHATS = (70, 33, 16, 50)
 """Tokens of each."""
 BROKEN = 3
-"""The last rows of the first chat, which are NaN."""
+"""The last rows of the first chat: NaN, then infinities."""
 STEPS = (1, 5, 16, 31)
 EPSILON = 1e-6
 
@@ -110,7 +111,7 @@ def subjects(device: torch.device, seed: int) -> list[DeltaSubject]:
 def subject(
     device: torch.device, seed: int, shape: StateShape, *, tiled: bool = False, chats: Sequence[int] = CHATS
 ) -> DeltaSubject:
-    """Rows that are drawn; those of the first chat end in NaN."""
+    """Rows that are drawn; those of the first chat end in what is not finite."""
     chance = torch.Generator(device).manual_seed(seed)
     channels = 2 * shape.k_heads * shape.k_dim + shape.v_heads * shape.v_dim
 
@@ -120,7 +121,8 @@ def subject(
     inputs = normal(sum(chats), channels + 2 * shape.v_heads)
     inputs[:, :channels] *= torch.exp2(torch.randint(-6, 4, (len(inputs), 1), generator=chance, device=device).float())
     inputs[:, channels:] *= 4
-    inputs[chats[0] - BROKEN : chats[0]] = torch.nan
+    inputs[chats[0] - BROKEN : chats[0]] = torch.inf
+    inputs[chats[0] - BROKEN] = torch.nan
     net = DeltaNet(
         layer=shape.layers - 1,
         convolution=normal(channels * shape.taps) / 2,

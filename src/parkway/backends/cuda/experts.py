@@ -96,13 +96,13 @@ def _height(config: ExpertsConfig, rows: int) -> int:
 
 
 class ExactExperts:
-    """Mixtures of experts in the configurations of a chooser."""
+    """Mixtures of experts in the configurations of a chooser. `rooms`: large enough for every stack."""
 
-    def __init__(self, chooser: Chooser, linears: Linears, device: Device) -> None:
+    def __init__(self, chooser: Chooser, linears: Linears, device: Device, rooms: Rooms) -> None:
         self._chooser = chooser
         self._linears = linears
         self._streams = device.is_gpu and has_warpgroups()
-        self._rooms = Rooms()
+        self._rooms = rooms
 
     def add(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
         """`Operations.experts_add`."""

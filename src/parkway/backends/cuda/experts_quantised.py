@@ -29,21 +29,31 @@ class _Experts(C.Structure):
 
 
 class Rooms:
-    """Where quantised stacks are decoded, over what was decoded before: one room for gate and down, one for up."""
+    """Where quantised stacks are decoded, over what was decoded before: one room for gate and down, one for up.
+
+    A captured graph keeps a room's address, so room for the largest stack must be there before.
+    """
 
     def __init__(self) -> None:
-        self._rooms: dict[int, torch.Tensor] = {}
+        self._both: torch.Tensor | None = None
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self._both is None else self._both.nbytes
+
+    def reserve(self, values: int, device: torch.device) -> None:
+        """Makes room for stacks of so many values. Raises torch.OutOfMemoryError."""
+        if values * 4 > self.bytes:
+            self._both = torch.empty((2, values), dtype=torch.bfloat16, device=device)
 
     def decoded(self, stack: AnyStack, place: int) -> Stack:
         """The stack as bf16."""
         if isinstance(stack, Stack):
             return stack
         matrix = stack.matrix
-        room = self._rooms.get(place)
-        if room is None or room.numel() < matrix.rows * matrix.columns:
-            size = matrix.rows * matrix.columns
-            room = self._rooms[place] = torch.empty(size, dtype=torch.bfloat16, device=matrix.packed.device)
-        values = room[: matrix.rows * matrix.columns].view(matrix.rows, matrix.columns)
+        self.reserve(matrix.rows * matrix.columns, matrix.packed.device)
+        assert self._both is not None
+        values = self._both[place, : matrix.rows * matrix.columns].view(matrix.rows, matrix.columns)
         quantised.dequantise(matrix, values)
         return Stack(stack.count, values, stack.bias)
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from parkway.backends import Activation
 from parkway.backends.cuda import linear as dense
 from parkway.backends.cuda import linear_config, nvrtc, quantised_many
 from parkway.backends.cuda.launch import has_warpgroups
@@ -48,6 +49,7 @@ class QuantSubject:
     matrices: tuple[QuantMatrix, ...]
     residual: torch.Tensor | None = None
     out_dtype: torch.dtype = torch.bfloat16
+    activation: Activation = "silu"
 
     @property
     def rows(self) -> int:
@@ -70,7 +72,7 @@ class QuantSubject:
         if isinstance(config, LinearConfig):
             made = self._by_decoded(config, x, residual)
         elif len(self.matrices) == 2:
-            made = gated(x, first, self.matrices[1], config)
+            made = gated(x, first, self.matrices[1], config, activation=self.activation)
         else:
             made = linear(x, first, config, bias=first.bias, residual=residual, out_dtype=self.out_dtype)
         bits = made.view(torch.int16 if made.dtype == torch.bfloat16 else torch.int32)
@@ -85,7 +87,7 @@ class QuantSubject:
 
         first, *second = self.matrices
         up = sums(second[0]) if second else None
-        how: dict[str, Any] = {"gate": GATES["silu"]} if second else {"bias": first.bias, "residual": residual}
+        how: dict[str, Any] = {"gate": GATES[self.activation]} if second else {"bias": first.bias, "residual": residual}
         return quantised_many.finished(sums(first), up, out_dtype=self.out_dtype, **how)
 
 
@@ -97,15 +99,24 @@ def compile_all(types: Sequence[str]) -> None:
         list(pool.map(lambda line: nvrtc.kept("quantised.cu", line, architecture), todo))
 
 
-def subjects(device: torch.device, seed: int, types: Sequence[str] = tuple(LAYOUTS)) -> list[QuantSubject]:
+def subjects(
+    device: torch.device, seed: int, types: Sequence[str] = tuple(LAYOUTS), activation: Activation = "silu"
+) -> list[QuantSubject]:
     """Both operations with all their epilogues, for matrices of these types."""
     if device.type == "cuda":
         compile_all(types)
     chance = torch.Generator(device).manual_seed(seed)
-    return [subject for type_name in types for shape in _SHAPES for subject in _of_type(type_name, *shape, chance)]
+    return [
+        subject
+        for type_name in types
+        for shape in _SHAPES
+        for subject in _of_type(type_name, *shape, activation, chance)
+    ]
 
 
-def _of_type(type_name: str, columns: int, heights: Sequence[int], chance: torch.Generator) -> list[QuantSubject]:
+def _of_type(
+    type_name: str, columns: int, heights: Sequence[int], activation: Activation, chance: torch.Generator
+) -> list[QuantSubject]:
     bias = wide(chance, (_OUTPUTS,)).float()
     first, second = (
         pack("drawn", type_name, wide_blocks(type_name, chance, _OUTPUTS, columns), columns, chance.device, each)
@@ -121,7 +132,7 @@ def _of_type(type_name: str, columns: int, heights: Sequence[int], chance: torch
         made += [
             QuantSubject("linear", [*many, *plain], x, (first,), residual, torch.float32),
             QuantSubject("linear", [*many, *plain], x, (second,)),
-            QuantSubject("gated", [*many, *pair], x, (first, second)),
+            QuantSubject("gated", [*many, *pair], x, (first, second), activation=activation),
         ]
     return made
 
