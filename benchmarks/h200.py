@@ -28,7 +28,8 @@ from parkway.config import EngineSettings, Numerics
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
 from parkway.request import Request, SamplingParams
-from parkway.runner.cuda_load import kept_verdict, subjects
+from parkway.runner.cuda_compile import subjects
+from parkway.runner.cuda_load import kept_verdict
 from parkway.runner.load import Model, load_model
 from parkway.weights import open_checkpoint
 
@@ -81,7 +82,14 @@ def settings(numerics: Numerics) -> EngineSettings:
     return EngineSettings(device="cuda", ctx_size=MOST_STREAMS * pages * 64, parallel=MOST_STREAMS, numerics=numerics)
 
 
-def record(figure: str, value: float, unit: str, reach: float, better: Literal["higher", "lower"] = "higher") -> None:
+def record(
+    figure: str,
+    value: float,
+    unit: str,
+    reach: float,
+    better: Literal["higher", "lower"] = "higher",
+    command: str = COMMAND,
+) -> None:
     made = records.write(
         records.RESULTS / "h200.json",
         figure=figure,
@@ -89,7 +97,7 @@ def record(figure: str, value: float, unit: str, reach: float, better: Literal["
         unit=unit,
         better=better,
         reach=reach,
-        command=COMMAND,
+        command=command,
         packages=("torch", "triton"),
     )
     print(f"{figure}: {value:,.4g} {unit} (reach {reach:,g}){'' if made.reached else ' SHORT'}", flush=True)

@@ -72,6 +72,7 @@ async def main(path: Path, slots: int) -> int:
             return server.exit_code
         finally:
             door.close()
+            await door.gone()
 
 
 if __name__ == "__main__":

@@ -33,13 +33,16 @@ REACH = {"plan": 200, "step": 400}
 class IdleRunner:
     """Every chunk samples the same token, at no cost. `nanoseconds`: what it took of the engine's time."""
 
-    pool_bytes = page_bytes = 0
+    pool_bytes = page_bytes = buffer_bytes = 0
     exact = True
     bit_check: str | None = None
     embedding_width = 0
+    state_bytes = 0
+    checkpoints: int | None = None
 
     def __init__(self, chats: int, ahead: int) -> None:
         self.pages = PAGES_EACH * chats
+        self.n_ctx = self.pages * PAGE_TOKENS
         self.batch_tokens = PROMPT_TOKENS * chats
         self.logit_rows = chats
         self.ahead = ahead

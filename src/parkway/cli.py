@@ -16,6 +16,7 @@ from parkway import __version__
 from parkway.config import EngineSettings, ModelSettings, RequestDefaults, ServerSettings
 from parkway.errors import BadSetting, StartError
 from parkway.flags import add_llama_flags, add_settings, heeded, parse, settings_of
+from parkway.models.summary import model_facts
 from parkway.weights import default_model, hub, open_checkpoint
 from parkway.weights.shapes import SHAPES
 from parkway.weights.summary import facts, type_totals
@@ -165,7 +166,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     path = _located(arguments.path)
     file = open_checkpoint(path)
     told = Table("", "", show_header=False, title=Text(path.absolute().name), title_justify="left")
-    for label, value in facts(file).items():
+    for label, value in {**facts(file), **model_facts(file)}.items():
         told.add_row(label, Text(value))
     by_type = Table("type", "tensors", "parameters", "bytes", "bits each")
     for column in by_type.columns[1:]:

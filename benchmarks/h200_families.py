@@ -1,0 +1,116 @@
+"""The GPU's figures of mixtures of experts and hybrids, into h200.json: decode, prefill and crowds of random weights.
+
+Decode and prefill are measured as in `h200`; a crowd is chats that outgrow the pool, all of which must finish.
+"""
+
+import argparse
+import gc
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from benchmarks import h200
+from benchmarks.h200 import ANSWER, PROMPT, Offline, settings
+from parkway.config import EngineSettings
+from parkway.engine.build import make_engine
+from parkway.engine.engine import Engine
+from parkway.request import Request, SamplingParams
+from parkway.runner.load import Model, load_model
+
+COMMAND = "python -m benchmarks.h200_families"
+MIXTURE = "qwen3-30b-a3b"
+DECODE = {1: 300.0, 4: 750.0, 16: 1600.0, 64: 3800.0}
+PREFILL = {(1, 4096): 48_000.0, (16, 1024): 60_000.0}
+HYBRIDS = {"qwen3.5-4b": (1000.0, 400.0), "qwen3.6-35b-a3b": (500.0, 200.0)}
+"""Tokens a second to reach: of four chats together, and of one alone."""
+CHATS, QUESTION, REPLY, POOL = 4, 937, 2048, 8192
+DENSE = "qwen3-4b"
+"""Of the same size as the smaller hybrid: what its prefill is compared with."""
+
+
+record = partial(h200.record, command=COMMAND)
+
+
+def loaded(name: str) -> Model:
+    started = perf_counter()
+    model = load_model(Path(f"shape:{name}"), settings("exact"))
+    print(
+        f"{name}: loaded in {perf_counter() - started:.1f} s, {model.weight_bytes / 2**30:.1f} GiB of weights",
+        flush=True,
+    )
+    return model
+
+
+def mixture() -> None:
+    """Decode and prefill of a mixture of experts in bf16."""
+    name = f"{MIXTURE}:BF16"
+    ours = Offline(make_engine(loaded(name), settings("exact")))
+    for streams, reach in DECODE.items():
+        record(f"{MIXTURE}, bf16: decode, {streams} streams", ours.decode(streams), "tok/s", reach)
+    for (prompts, tokens), reach in PREFILL.items():
+        record(f"{MIXTURE}, bf16: prefill, {prompts} x {tokens}", ours.prefill(prompts, tokens), "tok/s", reach)
+
+
+def hybrid(name: str) -> float:
+    """Four chats that outgrow the pool, and one alone. Returns the speed of its prefill."""
+    crowd, alone = HYBRIDS[name]
+    model = loaded(f"{name}:Q4_K_M")
+    engine = make_engine(model, EngineSettings(device="cuda", ctx_size=POOL, parallel=CHATS))
+    record(
+        f"{name}, Q4_K_M: {CHATS} chats of {QUESTION} + {REPLY} in a pool of {POOL}", together(engine), "tok/s", crowd
+    )
+    record(f"{name}, Q4_K_M: decode, 1 stream", Offline(engine).decode(1), "tok/s", alone)
+    del engine
+    speed = Offline(make_engine(model, settings("exact"))).prefill(4, 1024)
+    print(f"{name}: prefill, 4 x 1024: {speed:,.0f} tok/s", flush=True)
+    return speed
+
+
+def together(engine: Engine) -> float:
+    """Tokens a second of all answers, from the arrival of all to the last token."""
+    how = SamplingParams(max_tokens=REPLY, temperature=0.0, ignore_eos=True)
+    finished = tokens = 0
+    started = perf_counter()
+    for chat in range(CHATS):
+        prompt = [(chat * 7919 + at * 31) % engine.facts.vocab_size for at in range(QUESTION)]
+        engine.arrive(Request(id=chat, prompt=prompt, sampling=how, seed=chat))
+    while not engine.idle:
+        report = engine.step()
+        for output in report.outputs if report else ():
+            tokens += len(output.token_ids)
+            finished += output.finish_reason == "length"
+    seconds = perf_counter() - started
+    print(f"{finished} of {CHATS} chats finished, {tokens} tokens in {seconds:.1f} s")
+    if finished < CHATS:
+        raise RuntimeError(f"only {finished} of {CHATS} chats finished")
+    return tokens / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["mixture", *HYBRIDS, "prefill"], help="what to measure")
+    parts = parser.parse_args().parts
+    if "mixture" in parts:
+        mixture()
+    speeds: dict[str, float] = {}
+    for name in HYBRIDS:
+        if name in parts:
+            free()
+            speeds[name] = hybrid(name)
+    if "prefill" in parts and (mixed := speeds.get("qwen3.5-4b")):
+        free()
+        dense = Offline(make_engine(loaded(f"{DENSE}:Q4_K"), settings("exact"))).prefill(4, 1024)
+        print(f"prefill, 4 x 1024: {mixed:,.0f} tok/s, {DENSE} {dense:,.0f}")
+        record("qwen3.5-4b over qwen3-4b: prefill, 4 x 1024", mixed / dense, "times", 0.5)
+
+
+def free() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    print(f"prompts of {PROMPT}, answers of {ANSWER} tokens where nothing else is said")
+    main()
