@@ -120,18 +120,26 @@ def test_only_rows_whose_logits_are_wanted_are_computed() -> None:
     assert same_bits(run(mixture(taken=True), only(step, [3, 18])), run(mixture(), step)[[3, 18]])
 
 
+def scored(scores: Sequence[float]) -> Record:
+    """A mixture whose experts have these scores, a 32nd of them, for every row."""
+
+    def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
+        x = ops.embed(drawn.table_of(np.ones((320, 32), np.float32)))
+        gate, up, down = (drawn.stack("F32", COUNT, 32, 32) for _ in range(3))
+        router = drawn.table_of(np.repeat(np.array(scores, np.float32)[:, None], 32, axis=1))
+        return [ops.experts_add(x, Experts(COUNT, 4, router, gate, up, down, "chosen", True), x)]
+
+    return record
+
+
+def test_an_expert_whose_score_is_not_a_number_comes_last() -> None:
+    broken, low = [0.0] * COUNT, [0.0] * COUNT
+    broken[0], low[0] = np.nan, -1.0
+    assert same_bits(run(scored(broken), chats(1)), run(scored(low), chats(1)))
+
+
 def test_the_lower_experts_are_chosen_where_scores_tie() -> None:
     """Experts 2 and 5 have the same row of the router, and all others have zeros."""
-
-    def scored(scores: Sequence[float]) -> Record:
-        def record(ops: Any, drawn: Drawn) -> Sequence[Any]:
-            x = ops.embed(drawn.table_of(np.ones((320, 32), np.float32)))
-            gate, up, down = (drawn.stack("F32", COUNT, 32, 32) for _ in range(3))
-            router = drawn.table_of(np.repeat(np.array(scores, np.float32)[:, None], 32, axis=1))
-            return [ops.experts_add(x, Experts(COUNT, 4, router, gate, up, down, "chosen", True), x)]
-
-        return record
-
     tied, other, least = [0.0] * COUNT, [0.0] * COUNT, 2.0**-20
     tied[2] = tied[5] = other[2] = other[5] = 0.125
     expected = Reference(scored(tied), activations="f32").run(chats(1))[0]

@@ -14,9 +14,7 @@ ONE_LAYER = KvShape(layers=1, kv_heads=2, head_dim=32)
 
 
 def recorder(activations: str = "int8", kv: KvShape = ONE_LAYER) -> Recorder:
-    return Recorder(
-        Machine(ISAS[-1], activations, 4, 4, 64, 4, kv, Memory(layer_bytes(kv, activations), "pages"))
-    )
+    return Recorder(Machine(ISAS[-1], activations, 4, 4, 64, 4, kv, Memory(layer_bytes(kv, activations), "pages")))
 
 
 def drawn() -> Drawn:

@@ -67,7 +67,7 @@ def _room(tensor: RawTensor) -> int:
     *counts, columns = tensor.shape
     if columns < SHORTEST_ROW:
         return 0
-    groups = (math.prod(counts[:-1]) + MOST_PARTS) * GROUP_ROWS
+    groups = (2 * math.prod(counts[:-1]) + MOST_PARTS) * GROUP_ROWS  # an expert's gate and up may be one
     return aligned(packed_bytes(tensor.name, tensor.type.name, math.prod(counts) + groups, columns))
 
 

@@ -161,6 +161,25 @@ def test_values_are_copied_bit_for_bit_and_unturned_lanes_without_norms_too(devi
         assert torch.equal(page[0][:, case.rope.dims :], unturned)
 
 
+def test_values_that_are_not_finite_become_finite_in_their_page(device: torch.device) -> None:
+    case = CASES["neighbours"]
+    kv, width = case.kv, case.kv.kv_heads * case.kv.head_dim
+    q, k, v = (drawn(device, 1, columns) for columns in (case.heads * kv.head_dim, width, width))
+    v[0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    pool = torch.zeros((PAGES, LAYERS, 2, kv.kv_heads, PAGE_TOKENS, kv.head_dim), dtype=torch.bfloat16, device=device)
+    assert case.rope
+    turns, tables = (
+        torch.from_numpy(case.rope.turns(8)).to(device),
+        torch.tensor(TABLES, dtype=torch.int32, device=device),
+    )
+    rows.rope_and_write(q, k, v, turns, words(device, 5), words(device, 1), tables, pool, LAYER, case.rope)
+    written = pool[TABLES[1][0], LAYER, 1, :, 5].reshape(-1)
+    assert written.isfinite().all()
+    assert written[0] == 0
+    assert written[1] == -written[2] > 1e38
+    assert torch.equal(written[3:], v[0, 3:])
+
+
 def test_a_row_of_nobody_is_left_alone(device: torch.device) -> None:
     case = CASES["norms"]
     made = placed(device, case)

@@ -33,12 +33,16 @@ INLINE pk_rows rows_from(const pk_rows &x, int64_t place) {
     return {x.f ? x.f + place * x.k : nullptr, x.q ? x.q + at * 32 : nullptr, x.d + at, x.s + at, x.sum + at, x.k};
 }
 
-// The expert with the largest logit of those that are not taken, the lowest where they tie; one that is not a number is
-// never larger.
+// The expert with the largest logit of those that are not taken, the lowest where they tie; what is not a number is -inf.
 INLINE int64_t best_of(const float *logits, const uint8_t *taken, int64_t count) {
     int64_t best = -1;
-    for (int64_t e = 0; e < count; e++)
-        if (!taken[e] && (best < 0 || logits[e] > logits[best])) best = e;
+    float top = -INFINITY;
+    for (int64_t e = 0; e < count; e++) {
+        const float logit = logits[e] == logits[e] ? logits[e] : -INFINITY;
+        if (taken[e] || (best >= 0 && logit <= top)) continue;
+        best = e;
+        top = logit;
+    }
     return best;
 }
 

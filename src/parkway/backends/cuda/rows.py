@@ -10,6 +10,8 @@ import triton.language as tl
 from parkway.backends import HeadNorms, Rope
 from parkway.backends.cuda.attention_kernels import PAGE, wait
 
+_MOST = tl.constexpr(3.3e38)
+
 
 @triton.jit
 def _embed(
@@ -109,7 +111,9 @@ def _rope_and_write(
         to = pool_ptr + place + one
         _placed(key, to, lane_a, lane_b, real, turned, cos, sin, k_norm_ptr, epsilon, WIDTH, NORMS)
         lanes = tl.arange(0, triton.next_power_of_2(WIDTH))
-        value = tl.load(v_ptr + row * v_stride + head * WIDTH + lanes, mask=lanes < WIDTH)
+        value = tl.load(v_ptr + row * v_stride + head * WIDTH + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32)
+        # What is not finite must not reach rows that don't see it, through a weight of 0.
+        value = tl.minimum(tl.maximum(tl.where(value == value, value, 0.0), -_MOST), _MOST).to(tl.bfloat16)
         tl.store(pool_ptr + place + KV_HEADS * PAGE * WIDTH + lanes, value, mask=lanes < WIDTH)
     else:
         wait(PDL)
