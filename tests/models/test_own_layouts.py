@@ -79,6 +79,15 @@ def test_experts_without_their_biases_are_named(gpt_oss: Tiny, tmp_path: Path, n
     assert re.fullmatch(r"no: tensor blk\.1\.ffn_(gate|down)_exps\.0\.bias is missing", told["served"])
 
 
+@pytest.mark.parametrize("name", ["self_attn.o_proj", "mlp.router"])
+def test_other_biases_that_gpt_oss_must_have_are_named(gpt_oss: Tiny, tmp_path: Path, name: str) -> None:
+    folder = gpt_oss.save(tmp_path / "tiny")
+    missing = f"model.layers.1.{name}.bias"
+    tensors = {key: values for key, values in read_safetensors(folder / WEIGHTS).items() if key != missing}
+    told = model_facts(open_checkpoint(rewritten(folder, tensors)))
+    assert told["served"] == f"no: tensor {missing} is missing"
+
+
 def test_mxfp4_experts_without_their_scales_are_named(gpt_oss: Tiny, tmp_path: Path) -> None:
     folder = gpt_oss.save(tmp_path / "tiny")
     tensors = with_mxfp4(Tiny(FAMILIES["gpt-oss"]), read_safetensors(folder / WEIGHTS))

@@ -224,6 +224,32 @@ def test_a_thought_may_hold_what_is_no_call(name: str, special: bool) -> None:
     assert not may_be(name, within + call(name, BAD), special=special, thinking=True)
 
 
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+NEXT = "<|end|><|start|>assistant"
+
+
+def message_to(tool: str, arguments: str, *, first: bool = False, kind: str = "<|constrain|>json") -> str:
+    to, channel = f" to=functions.{tool}", "<|channel|>commentary"
+    return f"{to}{channel} {kind}<|message|>{arguments}" if first else f"{channel}{to} {kind}<|message|>{arguments}"
+
+
+def test_messages_to_tools_are_held() -> None:
+    texts = [
+        *("", f"{FINAL}Hi", f"{FINAL}Hi<|end|>", f"{ANALYSIS}hm{NEXT}{FINAL}Hi", f"{ANALYSIS}to=functions.f"),
+        *(message_to("get_weather", GOOD), message_to("get_weather", GOOD, first=True), message_to("time-now", "{}")),
+        *(f"{ANALYSIS}hm{NEXT}{message_to('get_weather', GOOD)}", message_to("get_weather", GOOD, kind="json")),
+    ]
+    assert [may_be("gpt-oss", text, special=True) for text in texts] == [True] * len(texts)
+    faults = [
+        *(message_to("get_weather", BAD), message_to("get_weather", BAD, first=True), message_to("get", GOOD)),
+        *(message_to("get_weather2", GOOD), f"{ANALYSIS}hm{NEXT}{message_to('get_weather', BAD)}", "Hi"),
+        *(f"{message_to('get_weather', GOOD)}{NEXT}{FINAL}", message_to("get_weather to=functions.f", GOOD)),
+    ]
+    assert [may_be("gpt-oss", text, special=True) for text in faults] == [False] * len(faults)
+    assert may_be("gpt-oss", f"hm{NEXT}{message_to('get_weather', GOOD)}", special=True, thinking=True)
+    assert not may_be("gpt-oss", f"hm{NEXT}{message_to('get_weather', BAD)}", special=True, thinking=True)
+
+
 def test_a_call_that_is_read_but_not_held_cannot_be() -> None:
     assert not may_be("qwen3-coder", "<function=get_weather>")
     assert may_be("qwen3-coder", "<function")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parkway.errors import BadFile, BadRequest, Unsupported
-from parkway.text import Tokenizer
+from parkway.text import TextStream, Tokenizer
 from parkway.text.gguf_tokenizer import GgufTokenizer
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -170,6 +170,13 @@ def test_an_unknown_id_is_the_clients_fault(toy: dict[str, Any], token_id: int) 
     with pytest.raises(BadRequest, match=str(token_id)) as caught:
         GgufTokenizer.from_metadata(toy).decode([1, token_id])
     assert caught.value.param == "tokens"
+
+
+def test_a_row_of_the_model_that_is_no_token_has_no_text(toy: dict[str, Any]) -> None:
+    tokenizer = GgufTokenizer.from_metadata(toy)
+    assert tokenizer.piece_bytes(tokenizer.vocab_size) == b""
+    stream = TextStream(tokenizer)
+    assert stream.push(tokenizer.vocab_size + 7) + stream.push(ord("a")) == "a"
 
 
 def test_half_a_surrogate_pair_is_the_clients_fault(toy: dict[str, Any]) -> None:

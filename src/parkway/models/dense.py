@@ -9,7 +9,7 @@ from parkway.backends import Activation, Attention, HeadNorms, Operations
 from parkway.models.config import Config, Scales, Sizes, config_of, sizes_of, sliding_layers
 from parkway.models.keys import Keys
 from parkway.models.ropes import rope_of
-from parkway.models.tensors import Pack, Tensors
+from parkway.models.tensors import Bias, Pack, Tensors
 from parkway.weights.checkpoint import Checkpoint, RawTensor
 from parkway.weights.derived import mapped
 from parkway.weights.rope import in_halves
@@ -53,6 +53,8 @@ class Dense:
     """Where the rows of q and k of a GGUF file have the two lanes of a rotary pair."""
     needs_bias: ClassVar[bool] = False
     """Whether q, k, v and experts must have biases. Otherwise q, k and v may."""
+    output_bias: ClassVar[Bias] = "may"
+    """Of the matrix behind attention."""
     has_head_norms: ClassVar[bool] = False
     activation: ClassVar[Activation] = "silu"
     window_period: ClassVar[int] = 0
@@ -154,7 +156,7 @@ class Dense:
     def attending(self, tensors: Tensors, number: int, how: Attention) -> tuple[Attending, Any]:
         c, at = self.config, f"blk.{number}"
         qkv, norms = self.qkv(tensors, at), self._head_norms(tensors, at) if self.has_head_norms else None
-        output = tensors.matrix(f"{at}.attn_output", c.width, c.heads * c.kv.head_dim, may_have_bias=True)
+        output = tensors.matrix(f"{at}.attn_output", c.width, c.heads * c.kv.head_dim, bias=self.output_bias)
         return Attending(qkv, replace(how, norms=norms)), output
 
     def qkv(self, tensors: Tensors, at: str) -> Any:

@@ -16,6 +16,7 @@ class GptOss(Mixture):
         "rope.scaling.truncate": False,
     }
     needs_bias = True
+    output_bias = "must"
     activation = "clamped"
     softmax = "chosen"
     window_period = 2

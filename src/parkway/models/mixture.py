@@ -53,7 +53,7 @@ class Mixture(Dense):
         experts = Experts(
             count=sizes.count,
             chosen=sizes.chosen,
-            router=tensors.matrix(f"{at}.ffn_gate_inp", sizes.count, width, may_have_bias=True),
+            router=tensors.matrix(f"{at}.ffn_gate_inp", sizes.count, width, bias="must" if self.needs_bias else "none"),
             gate=gate,
             up=up,
             down=tensors.stack(f"{at}.ffn_down_exps", sizes.count, width, sizes.ffn_width, biased=self.needs_bias),

@@ -50,6 +50,8 @@ def rotated_dims(keys: Keys, head_dim: int) -> int:
 def scaling_name(keys: Keys) -> str:
     """What a person is told about it."""
     kind = _kind(keys)
+    if kind == "none" and _FREQS in keys.checkpoint.tensors:
+        return f"as {_FREQS} has it"
     factor = keys.value("rope.scaling.factor")
     return kind if kind == "none" or factor is None else f"{kind}, factor {factor:g}"
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from parkway.backends.quant import check_type
 from parkway.errors import StartError
 from parkway.models import FAMILIES, architecture_of, build_model
 from parkway.models.config import Config
@@ -15,7 +16,7 @@ from parkway.weights.checkpoint import Checkpoint, RawTensor
 def model_facts(checkpoint: Checkpoint) -> dict[str, str]:
     """Name → value as a person reads it, in the order to show."""
     try:
-        config = build_model(checkpoint, _NoWeights()).config
+        config = build_model(checkpoint, _OnlyTypes()).config
     except StartError as error:
         return {"served": f"no: {str(error).removeprefix(f'{checkpoint.path}: ')}"}
     keys = Keys(checkpoint, FAMILIES[architecture_of(checkpoint)].defaults)
@@ -38,17 +39,20 @@ def _kinds(config: Config) -> str:
     return "; ".join(f"{count} {kind}" for kind, count in kinds.items())
 
 
-class _NoWeights:
-    """A `Pack` that looks at no tensor's bytes."""
+class _OnlyTypes:
+    """A `Pack` that looks at no tensor's bytes, only whether there is a decoder for its type."""
 
     def matrix(self, tensor: RawTensor, bias: RawTensor | None = None) -> None:
-        return None
+        for each in (tensor, bias):
+            if each is not None:
+                check_type(each.name, each.type.name)
 
     def vector(self, tensor: RawTensor) -> None:
-        return None
+        self.matrix(tensor)
 
     def stack(self, experts: Sequence[RawTensor], biases: Sequence[RawTensor] | None = None) -> None:
-        return None
+        for each in (*experts, *(biases or ())):
+            self.matrix(each)
 
     def together(self, *matrices: Any) -> None:
         return None

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from parkway.errors import BadFile, Unsupported
 from parkway.weights.checkpoint import Checkpoint, RawTensor
@@ -10,6 +10,8 @@ from parkway.weights.derived import all_of, rows_of
 
 _NOT_NEEDED = re.compile(r"rope_(freqs|factors_(long|short))\.weight|.*(rotary_emb\.inv_freq|attn_rot_embd\.weight)")
 """Positions: read with the metadata, or repeated from it."""
+
+Bias = Literal["none", "may", "must"]
 
 
 class Pack(Protocol):
@@ -41,10 +43,10 @@ class Tensors:
         """How many dimensions a tensor has; 0 where there is none."""
         return len(self._checkpoint.tensors[name].shape) if self.has(name) else 0
 
-    def matrix(self, name: str, rows: int, columns: int, *, may_have_bias: bool = False) -> Any:
-        """`may_have_bias`: it is taken in with the matrix where there is one."""
-        bias = f"{name}.bias"
-        added = self.raw(bias, rows) if may_have_bias and self.has(bias) else None
+    def matrix(self, name: str, rows: int, columns: int, *, bias: Bias = "none") -> Any:
+        """`bias`: of a matrix that may or must have one, it is taken in with it."""
+        biased = bias == "must" or (bias == "may" and self.has(f"{name}.bias"))
+        added = self.raw(f"{name}.bias", rows) if biased else None
         return self.pack.matrix(self.raw(f"{name}.weight", rows, columns), added)
 
     def vector(self, name: str, width: int) -> Any:

@@ -17,7 +17,7 @@ from parkway.backends.cpu.recorder_states import slot_bytes
 from parkway.backends.cpu.stack import Stack, pack_stack
 from parkway.backends.quant import decode
 from parkway.config import Activations, EngineSettings
-from parkway.errors import BadSetting
+from parkway.errors import BadSetting, NoRoom
 from parkway.fingerprint import VERSION, fingerprint
 from parkway.machine import cores
 from parkway.memory.page_store import PageStore
@@ -33,7 +33,8 @@ BATCH_TOKENS = 256
 POOL_SHARE = 0.5
 """Of the memory that is left, for a pool that takes what fits: parked chats, buffers and others need some too."""
 SHORTEST_ROW, GROUP_ROWS, MOST_PARTS = 32, 16, 6
-"""Of matrices: columns of what is multiplied, rows that are packed together, matrices that lie in one tensor."""
+"""Of matrices: columns of what is multiplied (shorter rows are taken in as vectors), rows that are packed together,
+matrices that lie in one tensor."""
 MAX_LOGIT_ROWS = 64
 """Rows of a step that may need logits: bounds their memory, and so how many prompt tokens a step can score."""
 
@@ -42,8 +43,10 @@ class CpuPack:
     """Takes a file's tensors into the kernels' layout."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        matrices = (tensor for tensor in checkpoint.tensors.values() if len(tensor.shape) > 1)
-        self.memory = WeightMemory(sum(_room(tensor) for tensor in matrices))
+        tensors = checkpoint.tensors.values()
+        matrices = [tensor for tensor in tensors if len(tensor.shape) > 1 and tensor.shape[-1] >= SHORTEST_ROW]
+        _check_fit(sum(_packed(tensor) for tensor in matrices))
+        self.memory = WeightMemory(sum(_packed(tensor, _spare_rows(tensor)) for tensor in matrices))
 
     def matrix(self, tensor: RawTensor, bias: RawTensor | None = None) -> Matrix:
         added = None if bias is None else self.vector(bias)
@@ -61,14 +64,26 @@ class CpuPack:
         return matrices
 
 
-def _room(tensor: RawTensor) -> int:
-    """Bytes of address space for a tensor once it is packed, also in parts of which each fills up its last group; what
-    is not used is never given by the system. Short rows are taken in as vectors."""
+def _check_fit(size_bytes: int) -> None:
+    """Address space is given for any size, and the system ends whoever uses more than it has. Raises NoRoom."""
+    free_bytes = psutil.virtual_memory().available
+    if size_bytes > free_bytes:
+        raise NoRoom(
+            f"the weights need {size_bytes / 2**20:,.0f} MiB, {free_bytes / 2**20:,.0f} MiB are free: take a smaller "
+            "model or a smaller quantisation of it"
+        )
+
+
+def _packed(tensor: RawTensor, more_rows: int = 0) -> int:
+    """Bytes of a matrix, or of all of a stack, once it is packed."""
     *counts, columns = tensor.shape
-    if columns < SHORTEST_ROW:
-        return 0
-    groups = (2 * math.prod(counts[:-1]) + MOST_PARTS) * GROUP_ROWS  # an expert's gate and up may be one
-    return aligned(packed_bytes(tensor.name, tensor.type.name, math.prod(counts) + groups, columns))
+    return aligned(packed_bytes(tensor.name, tensor.type.name, math.prod(counts) + more_rows, columns))
+
+
+def _spare_rows(tensor: RawTensor) -> int:
+    """Rows of address space for a matrix that is packed in parts, each of which fills up its last group; what is not
+    used is never given by the system."""
+    return (2 * math.prod(tensor.shape[:-2]) + MOST_PARTS) * GROUP_ROWS  # an expert's gate and up may be one
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,12 @@ class Tokenizer(ABC):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of all the tokens, special ones too; bytes that aren't UTF-8 become U+FFFD. Raises BadRequest."""
+        for token_id in ids:
+            if not 0 <= token_id < self.vocab_size:
+                raise BadRequest("tokens", f"token id {token_id} is not in the vocabulary of {self.vocab_size} tokens")
         return b"".join(map(self.piece_bytes, ids)).decode(errors="replace")
 
     def piece_bytes(self, token_id: int) -> bytes:
-        """The bytes that the token stands for, often not whole characters. Raises BadRequest for an unknown id."""
-        if not 0 <= token_id < len(self._pieces):
-            raise BadRequest("tokens", f"token id {token_id} is not in the vocabulary of {self.vocab_size} tokens")
-        return self._pieces[token_id]
+        """The bytes that the token stands for, often not whole characters. None for an id that is no token's: a model
+        may have more rows than there are tokens, and may choose one of them."""
+        return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
