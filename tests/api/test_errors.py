@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from parkway.api.app import create_app
 from parkway.config import EngineSettings, ServerSettings
@@ -231,3 +232,16 @@ async def test_a_bug_of_ours_has_the_shape_too(within: Connect, monkeypatch: pyt
     async with httpx.AsyncClient(transport=transport, base_url="http://toy") as http:
         answer = await http.post(CHAT, json={"messages": HI})
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+
+
+async def test_a_token_without_a_row_in_the_embedding_is_named(within: Connect) -> None:
+    """A tokenizer may have more tokens than the model."""
+    door = FakeDoor()
+    door.facts = structs.replace(door.facts, vocab_size=80)
+    async with within(door) as client:
+        for path, body in (completion(prompt="My"), chat()):
+            answer = await client.post(path, json=body)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (400, "prompt" if path == COMPLETIONS else "messages")
+            assert "the model's embedding has 80 rows only" in error["message"]
+    assert not door.asked

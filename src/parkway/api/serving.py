@@ -73,6 +73,8 @@ class Serving:
             raise BadRequest(param, f"{param} is empty")
         if len(prompt.ids) >= (n_ctx := self.door.facts.n_ctx):  # a token of the answer must fit too
             raise ContextExceeded(len(prompt.ids), n_ctx, param)
+        if (last := max(prompt.ids)) >= (rows := self.door.facts.vocab_size):
+            raise BadRequest(param, f"{param} holds token {last}, and the model's embedding has {rows} rows only")
         return prompt
 
     async def begin_chat(self, ask: ChatAsk) -> Answer:
