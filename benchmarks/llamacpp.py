@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,13 +60,16 @@ class LlamaSubject:
 
 
 @contextmanager
-def llama_subjects(python: Path, path: Path, threads: int) -> Iterator[tuple[LlamaSubject, LlamaSubject, str]]:
-    """llama.cpp on a file as it is, on the same requantised to Q4_0 by itself, and the binding's version."""
-    with ExitStack() as stack:
-        as_it_is, requantised = Worker(python), Worker(python)
-        stack.callback(as_it_is.close)
-        stack.callback(requantised.close)
-        q4_0 = Path(stack.enter_context(TemporaryDirectory(prefix="parkway-"))) / "q4_0.gguf"
-        requantised.ask("requantize", source=str(path), target=str(q4_0))
-        facts = as_it_is.ask("facts")
-        yield LlamaSubject(as_it_is, path, threads), LlamaSubject(requantised, q4_0, threads), facts["version"]
+def llama_subject(python: Path, path: Path, threads: int) -> Iterator[tuple[LlamaSubject, str]]:
+    """llama.cpp on a file as it is, and the binding's version."""
+    with closing(Worker(python)) as worker:
+        yield LlamaSubject(worker, path, threads), worker.ask("facts")["version"]
+
+
+@contextmanager
+def llama_subject_q4_0(python: Path, path: Path, threads: int) -> Iterator[LlamaSubject]:
+    """llama.cpp on a file that it has requantised to Q4_0."""
+    with TemporaryDirectory(prefix="parkway-") as folder, closing(Worker(python)) as worker:
+        made = Path(folder) / "q4_0.gguf"
+        worker.ask("requantize", source=str(path), target=str(made))
+        yield LlamaSubject(worker, made, threads)

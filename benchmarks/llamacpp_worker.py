@@ -1,6 +1,7 @@
 """llama.cpp as a worker: one JSON command a line on stdin, one JSON answer a line on stdout.
 
-Runs under an interpreter that has `llama_cpp`, so it imports nothing else but the standard library; knows no Parkway.
+Runs under an interpreter that has `llama_cpp` and the NumPy that comes with it, so it imports nothing else but the
+standard library; knows no Parkway.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 import llama_cpp as ll
+import numpy as np
 
 PROMPT_TOKENS, ANSWER_TOKENS = 100, 256
 _QUIET: Any = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda level, text, user: None)
@@ -66,8 +68,24 @@ class Context:
         each = list(range(sequences))
         self._decode(self.tokens(sequences), [position] * sequences, each, [True] * sequences)
 
+    def score(self, token_ids: list[int], top: int) -> list[list[tuple[int, float]]]:
+        """Of each token of a sequence: the most probable ones behind it and their log-probabilities, falling."""
+        found = []
+        for start in range(0, len(token_ids), 512):
+            part = token_ids[start : start + 512]
+            positions = list(range(start, start + len(part)))
+            self._decode(part, positions, [0] * len(part), [True] * len(part))
+            found += [self._most_probable(row, top) for row in range(len(part))]
+        return found
+
     def forget(self, sequence: int, start: int) -> None:
         ll.llama_memory_seq_rm(ll.llama_get_memory(self._context), sequence, start, -1)
+
+    def _most_probable(self, row: int, top: int) -> list[tuple[int, float]]:
+        logits = np.ctypeslib.as_array(ll.llama_get_logits_ith(self._context, row), (self._vocab_size,)).astype(float)
+        ids = np.argsort(-logits)[:top]
+        logprobs = logits[ids] - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+        return list(zip(ids.tolist(), logprobs.tolist(), strict=True))
 
     def _decode(self, tokens: list[int], positions: list[int], sequences: list[int], wanted: list[bool]) -> None:
         code = ll.llama_decode(self._context, self._batch.fill(tokens, positions, sequences, wanted))
@@ -113,6 +131,9 @@ class Worker:
             self._given += 1
         return {"tokens": self._count * (self._given - before), "seconds": perf_counter() - started}
 
+    def score(self, token_ids: list[int], top: int) -> dict[str, Any]:
+        return {"tops": Context(self._model, self._threads, 1, len(token_ids)).score(token_ids, top)}
+
     def _prompted(self, streams: int) -> Context:
         context = Context(self._model, self._threads, streams, 512)
         for sequence in range(streams):
@@ -144,7 +165,7 @@ def main() -> None:
         name, given = json.loads(line)
         if name == "load":
             worker = Worker(**given)
-            commands |= {"prefill": worker.prefill, "ready": worker.ready, "decode": worker.decode}
+            commands |= {name: getattr(worker, name) for name in ("prefill", "ready", "decode", "score")}
             answer: Any = {}
         else:
             answer = commands[name](**given)

@@ -31,7 +31,8 @@ def main(file: Path, tokens: Path, reference: Path) -> None:
 
 def model_of(file: GGUFReader) -> Any:
     """The class of Gemma 3 for text with the file's sizes and weights."""
-    model = transformers.Gemma3ForCausalLM(config_of(file)).eval()
+    model: Any = transformers.Gemma3ForCausalLM(config_of(file))
+    model.eval()
     names = get_tensor_name_map(MODEL_ARCH.GEMMA3, model.config.num_hidden_layers)
     tensors = {tensor.name: tensor for tensor in file.tensors}
     for name, parameter in model.named_parameters():
@@ -44,7 +45,8 @@ def model_of(file: GGUFReader) -> Any:
 
 def config_of(file: GGUFReader) -> Any:
     said = {name.removeprefix("gemma3."): field.contents() for name, field in file.fields.items()}
-    return transformers.Gemma3TextConfig(
+    config: Any = transformers.Gemma3TextConfig
+    return config(
         vocab_size=len(said["tokenizer.ggml.tokens"]),
         hidden_size=said["embedding_length"],
         intermediate_size=said["feed_forward_length"],

@@ -8,12 +8,15 @@
 
 // Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in
 // tiles of rows [tile, block of 32, row of the tile, …]; linear.h says how many rows a tile has.
+typedef struct pk_sums {
+    int16_t first, all;  // of the first 16 of 32 quantised values; of all of them
+} pk_sums;
 typedef struct pk_rows {
     float *f;      // [rows, k]
     int8_t *q;     // [tiles, k / 32, rows of a tile, 32]
     float *d;      // [tiles, k / 32, rows of a tile]
     float *s;      // the same
-    int32_t *sum;  // the same
+    pk_sums *sum;  // the same
     int64_t k;
 } pk_rows;
 

@@ -18,14 +18,14 @@ INLINE void tile_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t
     for (int m = 0; m < ROWS; m++) acc[m] = all(0.f);
     const int8_t *q = x.q + first_block * 32;
     const float *d = x.d + first_block, *s = x.s + first_block;
-    const int32_t *total = x.sum + first_block;
-    for (int64_t b = 0; b < blocks; b++, p += W::bytes, q += 32 * hop, d += hop, s += hop, total += hop) {
+    const pk_sums *sum = x.sum + first_block;
+    for (int64_t b = 0; b < blocks; b++, p += W::bytes, q += 32 * hop, d += hop, s += hop, sum += hop) {
         // Weights come from memory once, for the first rows. One row alone is fastest with the machine's own prefetching.
         if (row == 0 && ROWS > 1)
             for (int64_t at = 0; at < W::bytes; at += 64) prefetch(p + 6 * W::bytes + at);
         W w = W::load(p);
 #pragma GCC unroll 16
-        for (int m = 0; m < ROWS; m++) acc[m] = w.add_dot(q + 32 * m, d[m], s[m], total[m], acc[m]);
+        for (int m = 0; m < ROWS; m++) acc[m] = w.add_dot(q + 32 * m, d[m], s[m], sum[m], acc[m]);
     }
     for (int m = 0; m < ROWS; m++) store(out + (row + m) * stride, acc[m]);
 }

@@ -4,8 +4,8 @@
 
 namespace {
 
-// 32 floats -> int8 with scale max|x| / 127, rounded to nearest even; s = d * sum(q) and sum(q) are what zero points need.
-INLINE void quantise32(const float *x, int8_t *q, float *d, float *s, int32_t *total) {
+// 32 floats -> int8 with scale max|x| / 127, rounded to nearest even; s = d * sum(q) and sums of q are what zero points need.
+INLINE void quantise32(const float *x, int8_t *q, float *d, float *s, pk_sums *sums) {
     F a = load(x), b = load(x + 16);
     float top = largest(max(abs(a), abs(b)));
     F inverse = all(top > 1e-30f ? 127.f / top : 0.f);
@@ -13,8 +13,9 @@ INLINE void quantise32(const float *x, int8_t *q, float *d, float *s, int32_t *t
     store_int8(q, qa);
     store_int8(q + 16, qb);
     *d = top / 127.f;
-    *total = sum(add(qa, qb));
-    *s = *d * (float)*total;
+    const int first = sum(qa), both = first + sum(qb);
+    *sums = {(int16_t)first, (int16_t)both};
+    *s = *d * (float)both;
 }
 
 INLINE void quantise_row(const pk_rows *x, const float *from, int64_t row, int64_t rows) {

@@ -59,7 +59,6 @@ INLINE B load_bytes(const uint8_t *p) { return {_mm512_loadu_si512(p)}; }
 INLINE B low_nibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 INLINE B high_nibbles(B a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
 INLINE B or_bits(B a, B b) { return {_mm512_or_si512(a.v, b.v)}; }
-INLINE B all_bytes(int8_t x) { return {_mm512_set1_epi8(x)}; }
 // `count` bits of every byte, from bit `from` on, as its bits from `to` on; the others 0.
 INLINE B move_bits(B a, int from, int to, int count) {
     __m512i v = from > to ? _mm512_srli_epi16(a.v, from - to) : _mm512_slli_epi16(a.v, to - from);
@@ -152,7 +151,6 @@ INLINE __m256i low8(__m256i x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)
 INLINE B low_nibbles(B x) { return {low8(x.a), low8(x.b)}; }
 INLINE B high_nibbles(B x) { return {low8(_mm256_srli_epi16(x.a, 4)), low8(_mm256_srli_epi16(x.b, 4))}; }
 INLINE B or_bits(B x, B y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
-INLINE B all_bytes(int8_t x) { return {_mm256_set1_epi8(x), _mm256_set1_epi8(x)}; }
 INLINE __m256i move8(__m256i x, int from, int to, int count) {
     __m256i v = from > to ? _mm256_srli_epi16(x, from - to) : _mm256_slli_epi16(x, to - from);
     return _mm256_and_si256(v, _mm256_set1_epi8((char)(((1 << count) - 1) << to)));

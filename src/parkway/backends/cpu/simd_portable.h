@@ -52,7 +52,6 @@ INLINE B load_bytes(const uint8_t *p) { B r; memcpy(r.v, p, 64); return r; }
 INLINE B low_nibbles(B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] & 15; return r; }
 INLINE B high_nibbles(B a) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] >> 4; return r; }
 INLINE B or_bits(B a, B b) { B r; for (int i = 0; i < 64; i++) r.v[i] = a.v[i] | b.v[i]; return r; }
-INLINE B all_bytes(int8_t x) { B r; memset(r.v, x, 64); return r; }
 INLINE B move_bits(B a, int from, int to, int count) {
     B r;
     for (int i = 0; i < 64; i++) r.v[i] = (uint8_t)((a.v[i] >> from & ((1 << count) - 1)) << to);

@@ -44,8 +44,8 @@ INLINE F scales(const uint8_t *p) { return load_half((const uint16_t *)p); }
 template <int OFFSET> struct Centred {  // value = d * (byte - OFFSET): bytes without a sign, as the dot instruction wants them
     B w[8];
     F d;
-    MEMBER F add_dot(const int8_t *q, float xd, float, int32_t total, F acc) const {
-        F f = to_float(dot_block<(OFFSET < 64)>(all_int(-OFFSET * total), w, q));
+    MEMBER F add_dot(const int8_t *q, float xd, float, pk_sums sums, F acc) const {
+        F f = to_float(dot_block<(OFFSET < 64)>(all_int(-OFFSET * sums.all), w, q));
         return fma(f, mul(d, all(xd)), acc);
     }
     MEMBER F value(int column) const {
@@ -56,7 +56,7 @@ template <int OFFSET> struct Centred {  // value = d * (byte - OFFSET): bytes wi
 struct Raised {  // value = d * byte + m
     B w[8];
     F d, m;
-    MEMBER F add_dot(const int8_t *q, float xd, float xs, int32_t, F acc) const {
+    MEMBER F add_dot(const int8_t *q, float xd, float xs, pk_sums, F acc) const {
         F f = to_float(dot_block<true>(all_int(0), w, q));
         acc = fma(f, mul(d, all(xd)), acc);
         return fma(m, all(xs), acc);

@@ -45,16 +45,15 @@ struct IQ4_XS : Centred<128> {
 template <int OFFSET> struct Halves {
     B w[8];
     F d[2];
-    MEMBER F add_dot(const int8_t *q, float xd, float, int32_t total, F acc) const {
-        I first = all_int(0), second = all_int(0), offset = all_int(0);  // offset: OFFSET times the sum of the first 16
+    MEMBER F add_dot(const int8_t *q, float xd, float, pk_sums sums, F acc) const {
+        I first = all_int(-OFFSET * sums.first), second = all_int(-OFFSET * (sums.all - sums.first));
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             first = dot_small(first, w[j], quad(q, j));
             second = dot_small(second, w[j + 4], quad(q, j + 4));
-            offset = dot_small(offset, all_bytes(OFFSET), quad(q, j));
         }
-        acc = fma(to_float(sub(first, offset)), mul(d[0], all(xd)), acc);
-        return fma(to_float(add(second, sub(offset, all_int(OFFSET * total)))), mul(d[1], all(xd)), acc);
+        acc = fma(to_float(first), mul(d[0], all(xd)), acc);
+        return fma(to_float(second), mul(d[1], all(xd)), acc);
     }
     MEMBER F value(int column) const {
         return mul(to_float(add(byte_of_lane(w[column / 4], column % 4), all_int(-OFFSET))), d[column / 16]);
@@ -112,15 +111,14 @@ struct Q2_K {  // value = (d * scale) * q + (-dmin * least), a scale and a least
         }
         return b;
     }
-    MEMBER F add_dot(const int8_t *q, float xd, float xs, int32_t, F acc) const {
-        I first = all_int(0), second = all_int(0), ones = all_int(0);  // ones: the sum of the first 16
+    MEMBER F add_dot(const int8_t *q, float xd, float xs, pk_sums sums, F acc) const {
+        I first = all_int(0), second = all_int(0);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             first = dot_small(first, w[j], quad(q, j));
             second = dot_small(second, w[j + 4], quad(q, j + 4));
-            ones = dot_small(ones, all_bytes(1), quad(q, j));
         }
-        F first_xs = mul(to_float(ones), all(xd));
+        F first_xs = all((float)sums.first * xd);
         acc = fma(to_float(first), mul(d[0], all(xd)), acc);
         acc = fma(m[0], first_xs, acc);
         acc = fma(to_float(second), mul(d[1], all(xd)), acc);
