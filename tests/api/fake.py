@@ -74,7 +74,7 @@ class FakeDoor:
             model="toy",
             n_ctx=N_CTX,
             slots=4,
-            vocab_size=257,
+            vocab_size=512,
             fingerprint=FINGERPRINT,
             weight_bytes=1,
             pool_bytes=2,
