@@ -173,9 +173,10 @@ class Moves:
         )
 
     def _sibling_runs(self, chat: Chat) -> bool:
-        """Whether somebody may be computing the page that it misses first, or up to where it could begin."""
+        """Whether somebody may be computing the page that it misses first, or up to where it could begin; or was when
+        it was looked at, and left in the same plan."""
         found = PAGE_TOKENS * len(self.found(chat))
-        others = [other for other in self.parks if other.runs]
+        others = [other for other in self.parks if other.runs or other in self.left]
         return any(self._rows_up_to(chat, other, end) for other in others for end in self._places(other, found))
 
     def _places(self, other: Chat, found: int) -> list[int]:
