@@ -26,8 +26,9 @@ PREFILL = {(1, 4096): 48_000.0, (16, 1024): 60_000.0}
 HYBRIDS = {"qwen3.5-4b": (1000.0, 400.0), "qwen3.6-35b-a3b": (500.0, 200.0)}
 """Tokens a second to reach: of four chats together, and of one alone."""
 CHATS, QUESTION, REPLY, POOL = 4, 937, 2048, 8192
-DENSE = "qwen3-4b"
-"""Of the same size as the smaller hybrid: what its prefill is compared with."""
+SMALLER, DENSE = "qwen3.5-4b", "qwen3-4b"
+"""A hybrid and a dense model of the same size."""
+RECIPE = "Q4_K_M"
 
 
 record = partial(h200.record, command=COMMAND)
@@ -53,19 +54,23 @@ def mixture() -> None:
         record(f"{MIXTURE}, bf16: prefill, {prompts} x {tokens}", ours.prefill(prompts, tokens), "tok/s", reach)
 
 
-def hybrid(name: str) -> float:
-    """Four chats that outgrow the pool, and one alone. Returns the speed of its prefill."""
+def hybrid(name: str) -> None:
+    """Four chats that outgrow the pool, and one alone."""
     crowd, alone = HYBRIDS[name]
-    model = loaded(f"{name}:Q4_K_M")
-    engine = make_engine(model, EngineSettings(device="cuda", ctx_size=POOL, parallel=CHATS))
-    record(
-        f"{name}, Q4_K_M: {CHATS} chats of {QUESTION} + {REPLY} in a pool of {POOL}", together(engine), "tok/s", crowd
-    )
-    record(f"{name}, Q4_K_M: decode, 1 stream", Offline(engine).decode(1), "tok/s", alone)
-    del engine
-    speed = Offline(make_engine(model, settings("exact"))).prefill(4, 1024)
-    print(f"{name}: prefill, 4 x 1024: {speed:,.0f} tok/s", flush=True)
-    return speed
+    engine = make_engine(loaded(f"{name}:{RECIPE}"), EngineSettings(device="cuda", ctx_size=POOL, parallel=CHATS))
+    figure = f"{name}, {RECIPE}: {CHATS} chats of {QUESTION} + {REPLY} in a pool of {POOL}"
+    record(figure, together(engine), "tok/s", crowd)
+    record(f"{name}, {RECIPE}: decode, 1 stream", Offline(engine).decode(1), "tok/s", alone)
+
+
+def prefill() -> None:
+    """A hybrid's over that of a dense model of its size."""
+    speeds = []
+    for name in (SMALLER, DENSE):
+        free()
+        speeds.append(Offline(make_engine(loaded(f"{name}:{RECIPE}"), settings("exact"))).prefill(4, 1024))
+        print(f"{name}: prefill, 4 x 1024: {speeds[-1]:,.0f} tok/s", flush=True)
+    record(f"{SMALLER} over {DENSE}, {RECIPE}: prefill, 4 x 1024", speeds[0] / speeds[1], "times", 0.5)
 
 
 def together(engine: Engine) -> float:
@@ -94,16 +99,12 @@ def main() -> None:
     parts = parser.parse_args().parts
     if "mixture" in parts:
         mixture()
-    speeds: dict[str, float] = {}
     for name in HYBRIDS:
         if name in parts:
             free()
-            speeds[name] = hybrid(name)
-    if "prefill" in parts and (mixed := speeds.get("qwen3.5-4b")):
-        free()
-        dense = Offline(make_engine(loaded(f"{DENSE}:Q4_K"), settings("exact"))).prefill(4, 1024)
-        print(f"prefill, 4 x 1024: {mixed:,.0f} tok/s, {DENSE} {dense:,.0f}")
-        record("qwen3.5-4b over qwen3-4b: prefill, 4 x 1024", mixed / dense, "times", 0.5)
+            hybrid(name)
+    if "prefill" in parts:
+        prefill()
 
 
 def free() -> None:

@@ -95,3 +95,19 @@ class Frames:
             *whole, rest = (rest + text).split("\n\n")
             for frame in whole:
                 yield frame
+
+
+async def gone_while_parked(http: httpx.AsyncClient, door: FakeDoor, url: str, body: dict[str, Any]) -> None:
+    """Asks, is parked, and goes away; returns when nobody is left."""
+
+    async def read() -> None:
+        async with http.stream("POST", url, json=body) as answer:
+            await answer.aread()
+
+    asking = asyncio.create_task(read())
+    await until(lambda: door.open)
+    door.step()
+    door.notify("preempted")
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await until(lambda: not door.open)

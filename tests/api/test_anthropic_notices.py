@@ -5,7 +5,6 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from parkway.api import anthropic_form, pulse
@@ -13,7 +12,7 @@ from parkway.request import Preempt
 from tests.api.anthropic_chats import CALL, HI, MESSAGES, STREAM, THOUGHT, TOOL, text, text_block
 from tests.api.conftest import Connect
 from tests.api.fake import FakeDoor
-from tests.api.parked import Act, Frames, frames, paced, park, recomputed, resume, step, until
+from tests.api.parked import Act, Frames, frames, gone_while_parked, paced, park, recomputed, resume, step, until
 
 PING = 'event: ping\ndata: {"type":"ping"}'
 STOP = 'event: message_stop\ndata: {"type":"message_stop"}'
@@ -141,16 +140,5 @@ async def test_the_message_starts_before_the_first_token(live: Connect) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_who_goes_away_while_parked_is_cancelled(live: Connect, streamed: bool) -> None:
     async with live(door := paced()) as http:
-        asking = asyncio.create_task(_read(http, HI | {"stream": streamed}))
-        await until(lambda: door.open)
-        door.step()
-        door.notify("preempted")
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await until(lambda: not door.open)
+        await gone_while_parked(http, door, MESSAGES, HI | {"stream": streamed})
         assert door.cancelled == [0]
-
-
-async def _read(http: httpx.AsyncClient, body: dict[str, Any]) -> None:
-    async with http.stream("POST", MESSAGES, json=body) as answer:
-        await answer.aread()

@@ -15,28 +15,11 @@ from parkway.api.openai_responses_form import Manner, ResponseForm
 from parkway.api.openai_responses_output import TextLogprobs
 from parkway.request import Preempt, TokenLogprob
 from parkway.text.parts import Part
+from tests.api.drawn_parts import answers
 from tests.api.fake import byte_text
 from tests.api.responses_chats import assembled, events, without_ids
 
 TOKENIZER = byte_text().tokenizer
-TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4), min_size=1, max_size=3)
-OBJECTS = st.dictionaries(st.text("aé\n", max_size=2), st.integers() | st.text("b\\\0"), max_size=2)
-
-
-@st.composite
-def answers(draw: st.DrawFn) -> list[Part]:
-    parts: list[Part] = []
-    calls = 0
-    for kind in draw(st.lists(st.sampled_from(["content", "reasoning", "call"]), max_size=6)):
-        if kind != "call":
-            parts += [Part("content" if kind == "content" else "reasoning", piece) for piece in draw(TEXTS)]
-            continue
-        arguments = json.dumps(draw(OBJECTS))
-        cut = draw(st.integers(0, len(arguments)))
-        pieces = [Part("arguments", piece, calls) for piece in (arguments[:cut], arguments[cut:]) if piece]
-        parts += [Part("call", draw(st.sampled_from(["a", "b"])), calls), *pieces]
-        calls += 1
-    return parts
 
 
 def form(*, logprobs: bool = False) -> ResponseForm:

@@ -5,7 +5,6 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from parkway.api import openai_responses_form, openai_responses_output, pulse
@@ -13,7 +12,7 @@ from parkway.request import Preempt
 from tests.api.anthropic_chats import CALL, THOUGHT, text
 from tests.api.conftest import Connect
 from tests.api.fake import FakeDoor
-from tests.api.parked import Act, Frames, frames, paced, park, recomputed, resume, step, until
+from tests.api.parked import Act, Frames, frames, gone_while_parked, paced, park, recomputed, resume, step, until
 from tests.api.responses_chats import HI, STREAM, TOOL, URL, events
 
 KEEPALIVE = ": preempt-keepalive"
@@ -122,19 +121,8 @@ async def test_a_ping_in_silence(live: Connect) -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_who_goes_away_while_parked_is_cancelled(live: Connect, streamed: bool) -> None:
     async with live(door := paced()) as http:
-        asking = asyncio.create_task(_read(http, HI | {"stream": streamed}))
-        await until(lambda: door.open)
-        door.step()
-        door.notify("preempted")
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await until(lambda: not door.open)
+        await gone_while_parked(http, door, URL, HI | {"stream": streamed})
         assert door.cancelled == [0]
-
-
-async def _read(http: httpx.AsyncClient, body: dict[str, Any]) -> None:
-    async with http.stream("POST", URL, json=body) as answer:
-        await answer.aread()
 
 
 async def test_an_engine_that_dies_within_a_stream(within: Connect) -> None:

@@ -130,10 +130,11 @@ class Chat:
         return pages_for(min(self.length + tokens, max(self.max_length - 1, len(self.request.prompt))))
 
     def place(self, resume: str) -> tuple[float, ...]:
-        """In the line: who has the lower one comes in first. Chats that were parked together share one."""
+        """In the line: who has the lower one comes in first; where priority makes two equal, who came first. Chats that
+        were parked together share one."""
         assert self.since is not None, "it is not in the line"
         order = (-self.view.parks, self.since) if resume == "pass" else (self.since + 30 * self.request.priority,)
-        return (*order, 0, 0) if self.view.parks else (*order, 1, self.before)
+        return (*order, 0, 0, 0) if self.view.parks else (*order, 1, self.since, self.before)
 
 
 def find(chats: Iterable[Chat], request_id: int) -> Chat | None:

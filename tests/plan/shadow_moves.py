@@ -173,10 +173,9 @@ class Moves:
         )
 
     def _sibling_runs(self, chat: Chat) -> bool:
-        """Whether somebody may be computing the page that it misses first, or up to where it could begin; or was when
-        it was looked at, and left in the same plan."""
+        """Whether somebody may be computing the page that it misses first, or up to where it could begin."""
         found = PAGE_TOKENS * len(self.found(chat))
-        others = [other for other in self.parks if other.runs or other in self.left]
+        others = [other for other in self.parks if other.runs]
         return any(self._rows_up_to(chat, other, end) for other in others for end in self._places(other, found))
 
     def _places(self, other: Chat, found: int) -> list[int]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 
 from parkway.plan.limits import Knobs, Limits, Pace
 from parkway.plan.pages import PagePool
@@ -103,3 +104,13 @@ def test_line_of_parked_and_new() -> None:
     head, passing = Limits(**sizes), Limits(**sizes, resume="pass")  # type: ignore[arg-type]
     assert [slot.request.id for slot in line(waiting, head)] == [1, 3, 0, 2]
     assert [slot.request.id for slot in line(waiting, passing)] == [2, 1, 0, 3]
+
+
+def test_where_priority_makes_two_equal_one_that_was_parked_is_first_then_who_waits_longer() -> None:
+    waiting = chats(PagePool(20), 50, 50, 50)
+    for slot, since, priority, parks in zip(waiting, (68.0, 38.0, 68.0), (0, 1, 0), (0, 0, 1), strict=True):
+        slot.since, slot.parks, slot.request = since, parks, structs.replace(slot.request, priority=priority)
+    limits = Limits(slots=3, pages=20, n_ctx=1024, batch_tokens=3, logit_rows=3)
+    for order in (waiting, waiting[::-1]):
+        assert [slot.since for slot in line(order, limits)] == [68.0, 38.0, 68.0]
+        assert line(order, limits)[0].parks

@@ -97,7 +97,8 @@ def comes_behind(slot: Slot, head: Slot, limits: Limits, now: float) -> bool:
 
 
 def line(waiting: Sequence[Slot], limits: Limits) -> list[Slot]:
-    """Who waits for room, parked or new, the first to come in first: by how long it has waited, and by priority.
+    """Who waits for room, parked or new, the first to come in first: by how long it has waited, and by priority. Where
+    these make two equal, one that was parked is first, then who began to wait first.
 
     Nobody's place depends on what the time is: who stands behind another stays behind it. "pass" instead has those
     first that were parked most often.
@@ -106,7 +107,7 @@ def line(waiting: Sequence[Slot], limits: Limits) -> list[Slot]:
     def order(slot: Slot) -> tuple[float, ...]:
         if limits.resume == "pass":
             return -slot.parks, slot.since
-        return (place(slot.request.priority, slot.since),)
+        return place(slot.request.priority, slot.since), not slot.parks, slot.since
 
     return sorted(waiting, key=order)
 

@@ -1,12 +1,10 @@
 """Attention's and the rows' kernels, compiled for a Hopper GPU without one: what they need and what they consist of."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.backends.cuda.compiled_apart import told_by
 
 SHARED_BYTES = 227 * 1024
 
@@ -14,11 +12,7 @@ SHARED_BYTES = 227 * 1024
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
     """Kernel, config, shape, bytes of shared memory and of stack, registers, PTX."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backends.cuda.compiled_attention"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return told_by("compiled_attention")
 
 
 def named(compiled: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:

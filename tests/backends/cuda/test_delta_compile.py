@@ -1,22 +1,16 @@
 """Delta nets' kernels, compiled for a Hopper GPU without one: what they need and what they consist of."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.backends.cuda.compiled_apart import told_by
 
 
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
     """Kernel, bytes of shared memory and of stack, registers, PTX; the rule once for each configuration."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backends.cuda.compiled_delta"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return told_by("compiled_delta")
 
 
 def named(compiled: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:

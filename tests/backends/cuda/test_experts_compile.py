@@ -1,9 +1,5 @@
 """Every candidate of mixtures of experts, compiled for a Hopper GPU without one: it fits and uses what it is for."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -11,6 +7,7 @@ import pytest
 from parkway.backends.cuda import nvrtc
 from parkway.backends.cuda.experts_config import PLAIN, STREAM, ExpertsConfig
 from parkway.backends.cuda.experts_quantised import lines
+from tests.backends.cuda.compiled_apart import told_by
 from tests.backends.cuda.offline import _resources
 
 SHARED_BYTES = 227 * 1024
@@ -21,11 +18,7 @@ REGISTERS = 65536
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
     """Name, configuration, bytes of shared memory and stack, registers, and instructions by name."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backends.cuda.compiled_experts"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return told_by("compiled_experts")
 
 
 def _products(compiled: list[dict[str, Any]], kernel: int) -> list[tuple[ExpertsConfig, dict[str, Any]]]:

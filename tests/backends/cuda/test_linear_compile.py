@@ -1,14 +1,11 @@
 """Every candidate of the matrix products, compiled for a Hopper GPU without one: it fits and uses what it is for."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from parkway.backends.cuda.linear_config import PLAIN, STREAM, LinearConfig
+from tests.backends.cuda.compiled_apart import told_by
 
 SHARED_BYTES = 227 * 1024
 """What one program may have; the multiprocessor has 228 KiB, of which each program takes 1 KiB more than it has."""
@@ -18,11 +15,7 @@ REGISTERS = 65536
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
     """Operation, configuration, bytes of shared memory and stack, registers, and instructions by name."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backends.cuda.compiled_linear"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return told_by("compiled_linear")
 
 
 def _of(compiled: list[dict[str, Any]], kernel: int) -> list[tuple[LinearConfig, dict[str, Any]]]:

@@ -1,10 +1,6 @@
 """Words sent and results fetched, to the last word and no further; their kernels, compiled for a Hopper GPU."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +8,7 @@ import torch
 
 from parkway.backends.cuda import mapped
 from parkway.backends.cuda.device import Device
+from tests.backends.cuda.compiled_apart import told_by
 from tests.backends.cuda.interpreted import mend
 
 if not torch.cuda.is_available():
@@ -59,11 +56,7 @@ def test_results_come_to_the_last_and_no_further(device: torch.device, count: in
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
     """Kernel, bytes of shared memory and of stack, registers, PTX; each for several counts."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backends.cuda.compiled_mapped"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return told_by("compiled_mapped")
 
 
 def test_no_count_needs_a_kernel_of_its_own(compiled: list[dict[str, Any]]) -> None:

@@ -5,20 +5,12 @@ import torch
 
 from parkway.backends.cuda import pointwise, rows
 from tests.backends.cuda import interpreted
+from tests.backends.cuda.drawn_rows import close, drawn
 
 if not torch.cuda.is_available():
     interpreted.mend()
 
 ROWS, WIDTH = 5, 1040
-
-
-def drawn(device: torch.device, *shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device, torch.bfloat16)
-
-
-def close(made: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Within one rounding to bf16."""
-    torch.testing.assert_close(made.double().cpu(), wanted.cpu(), rtol=2**-8 + 2**-14, atol=1e-6)
 
 
 def test_scaling_rounds_once(device: torch.device) -> None:

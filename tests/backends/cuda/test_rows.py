@@ -11,6 +11,7 @@ from parkway.backends.cuda import rows
 from parkway.backends.reference import ReferenceOps, ReferenceStep
 from parkway.plan.step import PAGE_TOKENS
 from tests.backends.cuda import interpreted
+from tests.backends.cuda.drawn_rows import close, drawn
 
 if not torch.cuda.is_available():
     interpreted.mend()
@@ -23,22 +24,12 @@ SLOTS: tuple[int, ...] = (0, 0, 2, 1, 1, 2)
 ALL = slice(0, 6)
 
 
-def drawn(device: torch.device, *shape: int, seed: int = 0) -> torch.Tensor:
-    chance = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=chance).to(device, torch.bfloat16)
-
-
 def words(device: torch.device, *values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32, device=device)
 
 
 def exact(values: torch.Tensor) -> Any:
     return values.double().cpu().numpy()
-
-
-def close(made: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Within one rounding to bf16, and a little for the sums in fp32."""
-    torch.testing.assert_close(made.double().cpu(), wanted.cpu(), rtol=2**-8 + 2**-14, atol=1e-6)
 
 
 def test_embedding_takes_rows_and_for_minus_one_the_slots_last_token(device: torch.device) -> None:

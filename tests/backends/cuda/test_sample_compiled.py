@@ -1,12 +1,10 @@
 """The sampler's kernels, compiled for a Hopper GPU without one."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.backends.cuda.compiled_apart import told_by
 
 WHOLE_ROWS = ["largest_kernel", "sums_kernel", "choice_kernel", "allow_kernel"]
 KERNELS = [*WHOLE_ROWS, "move_kernel", "chain_kernel", "adopt_kernel", "tell_kernel"]
@@ -19,11 +17,7 @@ CHAIN_STACK_BYTES = 96
 @pytest.fixture(scope="module")
 def compiled() -> list[dict[str, Any]]:
     """Kernel, vocabulary, bytes of shared memory and of stack, registers, PTX."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backends.cuda.compiled_sample"]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return told_by("compiled_sample")
 
 
 def test_all_fit_and_hardly_anything_spills(compiled: list[dict[str, Any]]) -> None:

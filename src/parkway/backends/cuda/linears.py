@@ -17,10 +17,8 @@ from parkway.backends.cuda.device import EARLY_ABOVE, Device, launches_early
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.quantised import QuantMatrix
+from parkway.backends.cuda.quantised_config import MAX_ROWS
 from parkway.backends.cuda.weights import CudaMatrix, DenseMatrix
-
-FEW_ROWS = 64
-"""Up to so many rows a quantised matrix is multiplied as it is."""
 
 
 class Linears(Protocol):
@@ -120,7 +118,7 @@ class ExactLinears:
 
     def _suited(self, x: torch.Tensor, matrix: CudaMatrix, place: int) -> CudaMatrix:
         """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""
-        if not isinstance(matrix, QuantMatrix) or len(x) <= FEW_ROWS:
+        if not isinstance(matrix, QuantMatrix) or len(x) <= MAX_ROWS:
             return matrix
         values = self._room(x, matrix, place)[: matrix.rows * matrix.columns].view(matrix.rows, matrix.columns)
         quantised.dequantise(matrix, values)
@@ -147,6 +145,6 @@ def _type(matrix: CudaMatrix) -> str:
 
 def _parts(x: torch.Tensor, matrix: CudaMatrix, matrices: int = 1) -> int:
     """Products of splits to be added one after the other; 1 where the kernel does that, or nothing is split."""
-    if not isinstance(matrix, QuantMatrix) or len(x) <= FEW_ROWS:
+    if not isinstance(matrix, QuantMatrix) or len(x) <= MAX_ROWS:
         return 1
     return quantised.splits(matrix.rows, matrix.columns, matrices)

@@ -7,6 +7,7 @@ from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.quantised_pack import BAND_ROWS, LAYOUTS, TILE_COLUMNS
 
 MAX_ROWS = 64
+"""Of x, that multiply a quantised matrix as it is; more multiply what is decoded of it."""
 MAX_THREADS = 512
 FEW_ROWS = 8
 FEW_THREADS = 768
