@@ -73,9 +73,14 @@ def crowded_limits(draw: st.DrawFn) -> Limits:
 
 @st.composite
 def limits_with_states(draw: st.DrawFn) -> Limits:
-    """Crowded ones."""
-    checkpoints, interval = draw(st.sampled_from([2, 1, 8])), draw(st.sampled_from([64, 128, 512]))
-    return replace(draw(crowded_limits()), checkpoints=checkpoints, interval=interval)
+    """Crowded ones. With few rows a step whoever has come in waits long before it begins at its checkpoint."""
+    limits = draw(crowded_limits())
+    return replace(
+        limits,
+        checkpoints=draw(st.sampled_from([2, 1, 8])),
+        interval=draw(st.sampled_from([64, 128, 512])),
+        batch_tokens=limits.slots + draw(st.sampled_from([1, 2, 8, 64])),
+    )
 
 
 @st.composite

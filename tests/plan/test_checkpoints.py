@@ -116,6 +116,42 @@ def test_a_chat_that_comes_back_by_copies_goes_on_with_the_state_in_its_slot() -
     assert all(chunk.state_from is None for chunk in chunks)
 
 
+def test_one_that_a_chat_is_about_to_begin_at_is_not_taken_for_another() -> None:
+    scene = Scene(with_states(slots=2, batch_tokens=2, checkpoints=1))
+    (written,) = [chunk.state_to for chunk in of(scene, 0, 65) if chunk.state_to is not None]
+    begins = request(2, 70)
+    for each in request(1, 400), request_with(begins, request(0, 65).prompt + begins.prompt[65:]):
+        scene.planner.arrive(each)
+    chunks = [chunk for _ in range(300) for chunk in scene.step().chunks]
+    first = next(index for index, chunk in enumerate(chunks) if chunk.request.id == 2)
+    assert (chunks[first].start, chunks[first].state_from) == (64, written)
+    assert [chunk.end for chunk in chunks[:first]][-1] > 128, "where one is due"
+    assert places(chunks[:first]) == []
+
+
+def parked_before_it_begins(**changes: Any) -> tuple[Scene, int | None]:
+    """A chat, request 3, that came in at a checkpoint, found no rows left, and has been parked. And that checkpoint."""
+    scene = Scene(with_states(slots=3, pages=13, n_ctx=512, batch_tokens=3, **changes))
+    (written,) = [chunk.state_to for chunk in of(scene, 0, 65) if chunk.state_to is not None]
+    grows, fills, begins = request(1, 60, max_tokens=300), request(2, 400), request(3, 70)
+    for each in grows, fills, request_with(begins, request(0, 65).prompt + begins.prompt[65:]):
+        scene.planner.arrive(each)
+    scene.until_parked()
+    assert scene.out == [3]
+    return scene, written
+
+
+def test_a_chat_that_is_dropped_before_it_begins_lets_go_of_its_checkpoint() -> None:
+    scene, _ = parked_before_it_begins(host_pages=0)
+    assert not any(scene.planner._room.checkpoints._units._held)
+
+
+def test_a_chat_that_is_parked_before_it_begins_still_begins_there() -> None:
+    scene, written = parked_before_it_begins(knobs=Knobs(forget=True))
+    chunk, *_ = planned(scene, 3)
+    assert (chunk.start, chunk.state_from) == (64, written)
+
+
 def test_one_that_a_cancelled_chat_was_to_write_is_free_again() -> None:
     planner = Planner(with_states(checkpoints=1, ahead=1))
     planner.arrive(request(0, 100))

@@ -1,4 +1,5 @@
-"""The machine of test_planner_machine.py finds each of these bugs of checkpoints; see test_planted_bugs.py.
+"""The machine of test_planner_machine.py finds each of these bugs of checkpoints; see test_planted_bugs.py. Three, of
+chats that wait long before they begin, which is rare, are found in a scene of test_checkpoints.py.
 
 1 a chat begins behind pages without a checkpoint; 2 one is found before it has been written; 3 one that a chat needs is
 taken; 4 one that is taken keeps its name; 5 it has the name of the page before; 6 one that a cancelled chat has written
@@ -7,7 +8,7 @@ copied again; 11 a chat that was parked before it computed forgets where it begi
 checkpoint; 13 none is taken; 14 one is taken where a chunk happens to end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -19,6 +20,9 @@ from parkway.plan.slot import Slot
 from parkway.plan.step import Chunk
 
 from .planted import Plant, machine_finds_it
+from .test_checkpoints import test_a_chat_that_is_dropped_before_it_begins_lets_go_of_its_checkpoint as dropped_early
+from .test_checkpoints import test_a_chat_that_is_parked_before_it_begins_still_begins_there as parked_early
+from .test_checkpoints import test_one_that_a_chat_is_about_to_begin_at_is_not_taken_for_another as about_to_begin
 from .test_planner_machine import StatesMachine
 
 
@@ -153,15 +157,12 @@ def taken_where_a_chunk_ends(patch: pytest.MonkeyPatch) -> None:
 PLANTS: list[Plant] = [
     pages_are_enough,
     found_before_it_has_landed,
-    held_is_taken,
     taken_keeps_its_name,
     named_as_the_page_before,
     cancelled_is_lost,
-    dropped_stays_held,
     ended_stays_held,
     not_copied,
     copied_again,
-    parked_forgets_where_it_begins,
     passes_the_place,
     none_is_taken,
     taken_where_a_chunk_ends,
@@ -172,3 +173,18 @@ PLANTS: list[Plant] = [
 def test_the_machine_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     machine_finds_it(StatesMachine)
+
+
+@pytest.mark.parametrize(
+    ("plant", "scene"),
+    [
+        (held_is_taken, about_to_begin),
+        (dropped_stays_held, dropped_early),
+        (parked_forgets_where_it_begins, parked_early),
+    ],
+)
+def test_a_scene_finds_it(plant: Plant, scene: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    scene()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        scene()
