@@ -104,8 +104,8 @@ def assert_packed_is_decoded(kind: str, raw: npt.NDArray[np.uint8], columns: int
 def test_products_of_extremes_are_exact(kind: str) -> None:
     """Blocks and activations at both ends of their range: no instruction set lets a sum saturate."""
     columns = block_columns(kind)
-    raw = random_bytes(kind, 48, columns)
-    raw[:16], raw[16:32] = 0xFF, 0
+    raw = random_bytes(kind, 80, columns)
+    raw[:16], raw[16:32], raw[32:48], raw[48:64] = 0xFF, 0, 0x80, 0x7F
     blocks = raw.reshape(-1, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1])
     for at in HALVES.get(kind, ()):
         blocks[:, at : at + 2] = np.array([1], np.float16).view(np.uint8)

@@ -11,11 +11,29 @@ INLINE int64_t row_tile(int64_t rows) { return rows == 1 ? 1 : rows <= 4 ? 4 : P
 // Where a row's block b lies, counted in blocks.
 INLINE int64_t block_at(int64_t row, int64_t b, int64_t blocks, int64_t tile) { return (row / tile * blocks + b) * tile + row % tile; }
 
-template <class W, int ROWS>
-INLINE void tile_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+// Outputs of a group that a tile computes at once: `of` 16, for one more step of the sum back in `whole`.
+struct AllOutputs {
+    F v;
+    static MEMBER AllOutputs of(F x) { return {x}; }
+    MEMBER F whole() const { return v; }
+    MEMBER void put(float *out) const { store(out, v); }
+};
+
+#if defined(PK_AVX2)
+// Half of them, because 16 registers don't hold more beside sums of several rows; what the other half would take is left out.
+template <int HALF> struct HalfOutputs {
+    __m256 v;
+    static MEMBER HalfOutputs of(F x) { return {HALF ? x.b : x.a}; }
+    MEMBER F whole() const { return {v, v}; }
+    MEMBER void put(float *out) const { _mm256_storeu_ps(out + 8 * HALF, v); }
+};
+#endif
+
+template <class W, int ROWS, class Outputs>
+INLINE void outputs_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
     const int64_t blocks = x.k / 32, hop = row_tile(rows), first_block = block_at(row, 0, blocks, hop);
-    F acc[ROWS];
-    for (int m = 0; m < ROWS; m++) acc[m] = all(0.f);
+    Outputs acc[ROWS];
+    for (int m = 0; m < ROWS; m++) acc[m] = Outputs::of(all(0.f));
     const int8_t *q = x.q + first_block * 32;
     const float *d = x.d + first_block, *s = x.s + first_block;
     const pk_sums *sum = x.sum + first_block;
@@ -25,9 +43,20 @@ INLINE void tile_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t
             for (int64_t at = 0; at < W::bytes; at += 64) prefetch(p + 6 * W::bytes + at);
         W w = W::load(p);
 #pragma GCC unroll 16
-        for (int m = 0; m < ROWS; m++) acc[m] = w.add_dot(q + 32 * m, d[m], s[m], sum[m], acc[m]);
+        for (int m = 0; m < ROWS; m++) acc[m] = Outputs::of(w.add_dot(q + 32 * m, d[m], s[m], sum[m], acc[m].whole()));
     }
-    for (int m = 0; m < ROWS; m++) store(out + (row + m) * stride, acc[m]);
+    for (int m = 0; m < ROWS; m++) acc[m].put(out + (row + m) * stride);
+}
+
+template <class W, int ROWS>
+INLINE void tile_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+#if defined(PK_AVX2)
+    if constexpr (ROWS > 1) {
+        outputs_int8<W, ROWS, HalfOutputs<0>>(x, row, rows, p, out, stride);
+        return outputs_int8<W, ROWS, HalfOutputs<1>>(x, row, rows, p, out, stride);
+    }
+#endif
+    outputs_int8<W, ROWS, AllOutputs>(x, row, rows, p, out, stride);
 }
 
 template <class W, int ROWS> INLINE void tile_float(const pk_rows &x, int64_t row, int64_t, const uint8_t *p, float *out, int64_t stride) {

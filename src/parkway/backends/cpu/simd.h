@@ -80,9 +80,8 @@ INLINE F load_power(const uint8_t *p) {  // 2^(byte - 128); the lowest two are s
 INLINE I byte_of_lane(B a, int t) { return {_mm512_and_si512(_mm512_srli_epi32(a.v, 8 * t), _mm512_set1_epi32(255))}; }
 INLINE I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
 INLINE I sub(I a, I b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-// acc + dot of each lane's 4 unsigned bytes with the 4 signed bytes of x. `small`: the bytes are below 64.
-INLINE I dot_small(I acc, B w, int32_t x) { return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(x))}; }
-INLINE I dot(I acc, B w, int32_t x) { return dot_small(acc, w, x); }
+// acc + dot of each lane's 4 unsigned bytes with the 4 signed bytes of x.
+INLINE I dot(I acc, B w, int32_t x) { return {_mm512_dpbusd_epi32(acc.v, w.v, _mm512_set1_epi32(x))}; }
 INLINE __m256 upper(F a) { return _mm512_extractf32x8_ps(a.v, 1); }
 INLINE __m256 lower(F a) { return _mm512_castps512_ps256(a.v); }
 INLINE void prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
@@ -178,21 +177,6 @@ INLINE I byte_of_lane(B x, int t) {
 }
 INLINE I add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
 INLINE I sub(I x, I y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
-INLINE __m256i dot8_small(__m256i acc, __m256i w, __m256i x) {  // pair sums stay below 2^15, so nothing saturates
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
-}
-INLINE __m256i dot8(__m256i acc, __m256i w, __m256i even, __m256i odd) {  // even and odd bytes apart: no saturation
-    __m256i w_even = _mm256_and_si256(w, _mm256_set1_epi16(255)), w_odd = _mm256_srli_epi16(w, 8);
-    return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(w_even, even), _mm256_madd_epi16(w_odd, odd)));
-}
-INLINE I dot_small(I acc, B w, int32_t x) {
-    __m256i v = _mm256_set1_epi32(x);
-    return {dot8_small(acc.a, w.a, v), dot8_small(acc.b, w.b, v)};
-}
-INLINE I dot(I acc, B w, int32_t x) {
-    __m256i v = _mm256_set1_epi32(x), even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8), odd = _mm256_srai_epi16(v, 8);
-    return {dot8(acc.a, w.a, even, odd), dot8(acc.b, w.b, even, odd)};
-}
 INLINE __m256 upper(F x) { return x.b; }
 INLINE __m256 lower(F x) { return x.a; }
 INLINE void prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }

@@ -71,7 +71,6 @@ INLINE I dot(I acc, B w, int32_t x) {
     memcpy(b, &x, 4);
     LANES(I, acc.v[i] + w.v[4 * i] * b[0] + w.v[4 * i + 1] * b[1] + w.v[4 * i + 2] * b[2] + w.v[4 * i + 3] * b[3])
 }
-INLINE I dot_small(I acc, B w, int32_t x) { return dot(acc, w, x); }
 INLINE void prefetch(const uint8_t *) {}
 INLINE float sum(F a) {
     for (int half = 8; half; half /= 2)

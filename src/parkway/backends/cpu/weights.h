@@ -3,11 +3,9 @@
 // and a function in pack_blocks.h. Here: what they share, types whose file blocks have 32 columns, floats.
 #pragma once
 #include "abi.h"
-#include "simd.h"
+#include "dots.h"
 
 namespace {
-
-INLINE int32_t quad(const int8_t *q, int j) { int32_t x; memcpy(&x, q + 4 * j, 4); return x; }
 
 // 64 bytes hold two quads of columns of 16 rows: byte 4 * row + t is column 8i + t (low half) and 8i + 4 + t (high).
 INLINE void load_nibbles(const uint8_t *p, B w[8]) {
@@ -32,20 +30,14 @@ INLINE void load_entries(const uint8_t *p, const uint8_t *table, B w[8]) {
     for (int j = 0; j < 8; j++) w[j] = look_up(table, w[j]);
 }
 
-// `small`: bytes below 64.
-template <bool SMALL> INLINE I dot_block(I acc, const B w[8], const int8_t *q) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) acc = SMALL ? dot_small(acc, w[j], quad(q, j)) : dot(acc, w[j], quad(q, j));
-    return acc;
-}
-
 INLINE F scales(const uint8_t *p) { return load_half((const uint16_t *)p); }
 
-template <int OFFSET> struct Centred {  // value = d * (byte - OFFSET): bytes without a sign, as the dot instruction wants them
+// `MOST`: the largest byte.
+template <int OFFSET, int MOST> struct Centred {  // value = d * (byte - OFFSET): bytes without a sign, as the dot instruction wants them
     B w[8];
     F d;
     MEMBER F add_dot(const int8_t *q, float xd, float, pk_sums sums, F acc) const {
-        F f = to_float(dot_block<(OFFSET < 64)>(all_int(-OFFSET * sums.all), w, q));
+        F f = to_float(dots<MOST, OFFSET, 8>(w, q, sums.all));
         return fma(f, mul(d, all(xd)), acc);
     }
     MEMBER F value(int column) const {
@@ -53,11 +45,11 @@ template <int OFFSET> struct Centred {  // value = d * (byte - OFFSET): bytes wi
     }
 };
 
-struct Raised {  // value = d * byte + m
+template <int MOST> struct Raised {  // value = d * byte + m
     B w[8];
     F d, m;
     MEMBER F add_dot(const int8_t *q, float xd, float xs, pk_sums, F acc) const {
-        F f = to_float(dot_block<true>(all_int(0), w, q));
+        F f = to_float(dots<MOST, 0, 8>(w, q, 0));
         acc = fma(f, mul(d, all(xd)), acc);
         return fma(m, all(xs), acc);
     }
@@ -66,7 +58,7 @@ struct Raised {  // value = d * byte + m
     }
 };
 
-struct Q4_0 : Centred<8> {
+struct Q4_0 : Centred<8, 15> {
     static constexpr int64_t bytes = 288;
     static MEMBER Q4_0 load(const uint8_t *p) {
         Q4_0 b;
@@ -76,7 +68,7 @@ struct Q4_0 : Centred<8> {
     }
 };
 
-struct Q4_1 : Raised {
+struct Q4_1 : Raised<15> {
     static constexpr int64_t bytes = 320;
     static MEMBER Q4_1 load(const uint8_t *p) {
         Q4_1 b;
@@ -87,7 +79,7 @@ struct Q4_1 : Raised {
     }
 };
 
-struct Q5_0 : Centred<16> {
+struct Q5_0 : Centred<16, 31> {
     static constexpr int64_t bytes = 352;
     static MEMBER Q5_0 load(const uint8_t *p) {
         Q5_0 b;
@@ -97,7 +89,7 @@ struct Q5_0 : Centred<16> {
     }
 };
 
-struct Q5_1 : Raised {
+struct Q5_1 : Raised<31> {
     static constexpr int64_t bytes = 384;
     static MEMBER Q5_1 load(const uint8_t *p) {
         Q5_1 b;
@@ -108,7 +100,7 @@ struct Q5_1 : Raised {
     }
 };
 
-struct Q8_0 : Centred<128> {
+struct Q8_0 : Centred<128, 255> {
     static constexpr int64_t bytes = 544;
     static MEMBER Q8_0 load(const uint8_t *p) {
         Q8_0 b;
@@ -121,7 +113,7 @@ struct Q8_0 : Centred<128> {
 // 128 more than -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113.
 const uint8_t IQ4_ENTRIES[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
-struct IQ4_NL : Centred<128> {
+struct IQ4_NL : Centred<128, 255> {
     static constexpr int64_t bytes = 288;
     static MEMBER IQ4_NL load(const uint8_t *p) {
         IQ4_NL b;
@@ -134,7 +126,7 @@ struct IQ4_NL : Centred<128> {
 // 12 more than twice what a number of 4 bits (sign, two of exponent, one of mantissa) is.
 const uint8_t MXFP4_ENTRIES[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
-struct MXFP4 : Centred<12> {
+struct MXFP4 : Centred<12, 24> {
     static constexpr int64_t bytes = 272;
     static MEMBER MXFP4 load(const uint8_t *p) {
         MXFP4 b;

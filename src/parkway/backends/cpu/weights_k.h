@@ -6,12 +6,12 @@
 namespace {
 
 // value = (d * scale) * q + (-dmin * least)
-INLINE void load_scaled(const uint8_t *p, Raised &b) {
+template <int MOST> INLINE void load_scaled(const uint8_t *p, Raised<MOST> &b) {
     b.d = mul(scales(p), to_float(load_uint8(p + 64)));
     b.m = mul(scales(p + 32), to_float(load_uint8(p + 80)));
 }
 
-struct Q4_K : Raised {
+struct Q4_K : Raised<15> {
     static constexpr int64_t bytes = 352;
     static MEMBER Q4_K load(const uint8_t *p) {
         Q4_K b;
@@ -21,7 +21,7 @@ struct Q4_K : Raised {
     }
 };
 
-struct Q5_K : Raised {
+struct Q5_K : Raised<31> {
     static constexpr int64_t bytes = 416;
     static MEMBER Q5_K load(const uint8_t *p) {
         Q5_K b;
@@ -31,7 +31,7 @@ struct Q5_K : Raised {
     }
 };
 
-struct IQ4_XS : Centred<128> {
+struct IQ4_XS : Centred<128, 255> {
     static constexpr int64_t bytes = 304;
     static MEMBER IQ4_XS load(const uint8_t *p) {
         IQ4_XS b;
@@ -42,16 +42,11 @@ struct IQ4_XS : Centred<128> {
 };
 
 // The first 16 columns and the last have scales of their own: value = (d * scale) * (byte - OFFSET).
-template <int OFFSET> struct Halves {
+template <int OFFSET, int MOST> struct Halves {
     B w[8];
     F d[2];
     MEMBER F add_dot(const int8_t *q, float xd, float, pk_sums sums, F acc) const {
-        I first = all_int(-OFFSET * sums.first), second = all_int(-OFFSET * (sums.all - sums.first));
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            first = dot_small(first, w[j], quad(q, j));
-            second = dot_small(second, w[j + 4], quad(q, j + 4));
-        }
+        I first = dots<MOST, OFFSET, 4>(w, q, sums.first), second = dots<MOST, OFFSET, 4>(w + 4, q + 16, sums.all - sums.first);
         acc = fma(to_float(first), mul(d[0], all(xd)), acc);
         return fma(to_float(second), mul(d[1], all(xd)), acc);
     }
@@ -71,7 +66,7 @@ INLINE void load_pairs(const uint8_t *p, int to, B w[8]) {
     for (int j = 0; j < 8; j++) w[j] = move_bits(pairs[j / 4], 2 * (j % 4), to, 2);
 }
 
-struct Q6_K : Halves<32> {
+struct Q6_K : Halves<32, 63> {
     static constexpr int64_t bytes = 448;
     static MEMBER Q6_K load(const uint8_t *p) {
         Q6_K b;
@@ -84,7 +79,7 @@ struct Q6_K : Halves<32> {
     }
 };
 
-struct Q3_K : Halves<4> {
+struct Q3_K : Halves<4, 7> {
     static constexpr int64_t bytes = 256;
     static MEMBER Q3_K load(const uint8_t *p) {
         Q3_K b;
@@ -112,12 +107,7 @@ struct Q2_K {  // value = (d * scale) * q + (-dmin * least), a scale and a least
         return b;
     }
     MEMBER F add_dot(const int8_t *q, float xd, float xs, pk_sums sums, F acc) const {
-        I first = all_int(0), second = all_int(0);
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            first = dot_small(first, w[j], quad(q, j));
-            second = dot_small(second, w[j + 4], quad(q, j + 4));
-        }
+        I first = dots<3, 0, 4>(w, q, 0), second = dots<3, 0, 4>(w + 4, q + 16, 0);
         F first_xs = all((float)sums.first * xd);
         acc = fma(to_float(first), mul(d[0], all(xd)), acc);
         acc = fma(m[0], first_xs, acc);
