@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import records
 from benchmarks.command_line import model_of, parser
+from benchmarks.kernel_clock import module_path
 from benchmarks.memory import memory_of
 from parkway.bench.served import Served, served
 from parkway.bench.stream import Stream
@@ -34,7 +35,6 @@ SLOTS = 64
 LEAVE_EARLY = 1 / 3
 """Share of the clients that go away before they have their answer."""
 LOOK_SECONDS, SETTLE_SECONDS = 2.0, 3.0
-_ROOT = Path(__file__).parent.parent
 _ENDS = {
     "/v1/chat/completions": b"data: [DONE]\n\n",
     "/v1/completions": b"data: [DONE]\n\n",
@@ -193,7 +193,7 @@ def loaded(path: Path, connections: int, seconds: float) -> tuple[Tally, Counts]
     with NamedTemporaryFile() as clock:
         clock.write(bytes(8))
         clock.flush()
-        variables = {"PYTHONPATH": str(_ROOT), "PACED_CLOCK": clock.name, "PARKWAY_LOG": "warnings"}
+        variables = {"PYTHONPATH": module_path(), "KERNEL_CLOCK": clock.name, "PARKWAY_LOG": "warnings"}
         with served([sys.executable, "-m", "benchmarks.paced_server", str(path), str(SLOTS)], variables) as server:
             clients = Clients(server, connections)
             clients.run(seconds)

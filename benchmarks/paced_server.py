@@ -1,24 +1,25 @@
-"""The real server with kernels that compute nothing and take as long as the real ones, asleep. Everything else is real.
+"""The real server, which tells what its kernels cost, with kernels that are real, asleep or none.
 
 python -m benchmarks.paced_server MODEL SLOTS, with the repository's root on PYTHONPATH for the engine process. The
-variable PACED_CLOCK names a file of eight bytes, in which the engine keeps the CPU nanoseconds that pacing has cost;
-PACED=no lets the steps follow each other at once.
+variable KERNELS says which: `asleep` (the default) compute nothing and take as long as the real ones; those that are
+`none` take no time. Both answer with TEXT. KERNEL_CLOCK names a file of eight bytes for `timed`.
 """
 
 import asyncio
-import ctypes as C
-import mmap
 import os
 import sys
 import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, cast
 
 import uvloop
 
+from benchmarks.kernel_clock import named, shared_clock, timed
 from parkway.api.server import Server, listen, logged
-from parkway.backends.cpu.library import Batch, Sample
-from parkway.backends.cpu.program import Program
+from parkway.api.sleeping import SleepingDoor
+from parkway.backends.cpu.library import Batch, Sample, library
 from parkway.config import EngineSettings, ServerSettings
 from parkway.engine.build import build_engine
 from parkway.engine.engine import Engine
@@ -32,27 +33,26 @@ TEXT = "The quick brown fox jumps over the lazy dog, and both of them wonder wha
 
 
 def build(path: Path, settings: EngineSettings) -> Engine:
-    """The engine process's factory: the real engine, whose program only sleeps and answers with TEXT."""
-    token_ids = text_of(path).tokenizer.encode(TEXT)
-    spent = shared_clock(Path(os.environ["PACED_CLOCK"]))
-    paced = os.environ.get("PACED") != "no"
+    """The engine process's factory: the real engine, whose calls into C++ are timed."""
+    which, cpp = os.environ.get("KERNELS", "asleep"), cast(Any, library())
+    kernels = cpp.pk_program_run if which == "real" else stand_in(path, paced=which == "asleep")
+    cpp.pk_program_run = timed(kernels, shared_clock(Path(os.environ["KERNEL_CLOCK"])))
+    cpp.pk_pool_new = named(cpp.pk_pool_new)
+    return build_engine(path, settings)
 
-    def run(self: Program, batch: Batch) -> None:
-        started = time.thread_time_ns()
+
+def stand_in(path: Path, *, paced: bool) -> Callable[[int, Any], None]:
+    """Kernels that only sleep, or not even that, and answer with TEXT."""
+    token_ids = text_of(path).tokenizer.encode(TEXT)
+
+    def run(program: int, pointer: Any) -> None:
+        batch: Batch = pointer._obj
         if paced:
             time.sleep(STEP_SECONDS + ROW_SECONDS * batch.rows)
         for sample in (Sample * batch.logit_rows).from_address(batch.samples):
             sample.token = token_ids[sample.position % len(token_ids)]
-        spent.value += time.thread_time_ns() - started
 
-    Program.run = run  # type: ignore[method-assign]
-    return build_engine(path, settings)
-
-
-def shared_clock(path: Path) -> C.c_int64:
-    """A number that lies in a file of eight bytes, so that two processes can see it."""
-    with path.open("r+b") as file:
-        return C.c_int64.from_buffer(mmap.mmap(file.fileno(), 8))
+    return run
 
 
 @cache
@@ -63,7 +63,8 @@ def text_of(path: Path) -> ModelText:
 async def main(path: Path, slots: int) -> int:
     with listen("127.0.0.1", 0) as listener:
         settings = EngineSettings(device="cpu", parallel=slots)
-        door = await ProcessDoor.start(path, settings, FACTORY)
+        start = partial(ProcessDoor.start, path, settings, FACTORY)
+        door = SleepingDoor(await start(), start, -1, lambda view: None)
         try:
             server = Server(settings, ServerSettings())
             server.begin(door, text_of(path))

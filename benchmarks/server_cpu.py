@@ -1,7 +1,12 @@
 """CPU time of the API and the engine process for each streamed token, without the kernels; prints and records it.
 
-The server is the real one, but its kernels sleep as long as they would compute, and what the sleeping costs is taken
-off. Counted is all else that the requests cost, user and system time, from their arrival to their last byte.
+The server is the real one with real kernels, of whose CPU time exactly that within the call into C++ is taken off, and
+that of threads that never leave it (kernel_clock.py). Counted is all else that the requests cost, user and system time,
+from their arrival to their last byte, masks of grammars too.
+
+The kernels run, because what they do to the rest is a server's lot: they keep the cores awake, which makes a token
+cheaper than kernels that sleep instead, and take its caches, which makes it dearer. What the rest does to the kernels
+is not counted here, but in the tokens per second. Figures of before, of kernels that slept, are of another definition.
 """
 
 import ctypes as C
@@ -11,14 +16,14 @@ import sys
 import time
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import records
 from benchmarks.command_line import model_of, parser
-from benchmarks.paced_server import STEP_SECONDS, shared_clock
+from benchmarks.kernel_clock import EngineClock, cpu_clock, module_path, shared_clock
 from parkway.bench.figures import Effort, take_turns
 from parkway.bench.report import json_line
 from parkway.bench.served import Served, served
@@ -29,7 +34,7 @@ from parkway.machine import machine, versions
 
 COMMAND = "python -m benchmarks.server_cpu"
 FIGURE = "server CPU per streamed token, API and engine process, kernels excluded"
-REACH_MICROSECONDS, REACH_TOOLS = 60.0, 90.0
+_REACH_MICROSECONDS = {"": 60.0, "tools parsed": 90.0, "with a schema": 120.0}
 DEFAULT_SLOTS = EngineSettings().parallel
 ANSWER_TOKENS = 256
 QUESTION = (
@@ -37,30 +42,43 @@ QUESTION = (
 )
 _PACKAGES = ("fastapi", "msgspec", "uvicorn", "uvloop")
 _LOOK_SECONDS = 0.02
-_ROOT = Path(__file__).parent.parent
+_TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+_BIRD: dict[str, Any] = {"type": "object", "properties": {"bird": {"type": "string"}, "seen": {"type": "integer"}}}
+_SCHEMA = {"type": "array", "items": _BIRD | {"required": ["bird", "seen"]}, "minItems": ANSWER_TOKENS}
+_MORE: dict[str, dict[str, Any]] = {
+    "": {},
+    "tools parsed": {"tools": [_TOOL]},
+    "with a schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "birds", "schema": _SCHEMA}}},
+}
 
 
 class Load(NamedTuple):
-    """So many streams at once; `pace`: whether a step takes as long as the real kernels, or no time at all; `tools`:
-    whether the answers are looked through for calls."""
+    """So many streams at once; what is asked beside the question; kernels that are real, or none: steps back to back,
+    which shows what the code alone costs, with caches to itself."""
 
     streams: int
-    pace: Literal["paced", "back to back"] = "paced"
-    tools: bool = False
+    asked: Literal["", "tools parsed", "with a schema"] = ""
+    kernels: Literal["real", "none"] = "real"
 
     def __str__(self) -> str:
-        told = f"{self.streams} stream{'s' if self.streams > 1 else ''}"
-        told += ", tools parsed" if self.tools else ""
-        return told if self.pace == "paced" else f"{told}, steps back to back"
+        told = [f"{self.streams} stream{'s' if self.streams > 1 else ''}", self.asked]
+        told += ["steps back to back"] if self.kernels == "none" else []
+        return ", ".join(filter(None, told))
 
     @property
     def reach(self) -> float:
-        return REACH_TOOLS if self.tools else REACH_MICROSECONDS
+        return _REACH_MICROSECONDS[self.asked]
 
 
-LOADS = (Load(1), Load(4), Load(16), Load(4, "back to back"), Load(16, tools=True), Load(4, "back to back", tools=True))
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-"""Between paced steps the processes sleep; back to back shows what the code alone costs, without waking cold."""
+LOADS = (
+    Load(1),
+    Load(4),
+    Load(16),
+    Load(16, "tools parsed"),
+    Load(4, "with a schema"),
+    Load(4, kernels="none"),
+    Load(4, "tools parsed", "none"),
+)
 
 
 class Cost(NamedTuple):
@@ -77,60 +95,45 @@ class Cost(NamedTuple):
 class Round:
     """So many streams at once, from their arrival to their end; `costs` keeps what each round cost."""
 
-    def __init__(self, server: Served, load: Load, pacing: C.c_int64) -> None:
+    def __init__(self, server: Served, load: Load, in_kernels: C.c_int64) -> None:
+        api, engine = server.pids
         self._server = server
-        self._streams = load.streams
-        self._more = {"tools": [TOOL]} if load.tools else {}
-        # A parser holds a blank back that may stand before a call; it goes out with the next token.
-        self._least_frames = ANSWER_TOKENS * (9 if load.tools else 10) // 10
-        self._pacing = pacing
-        self._clocks = [cpu_clock(pid) for pid in server.pids]
+        self._load = load
+        self._api = cpu_clock(api)
+        self._engine = EngineClock(engine, in_kernels)
         self.costs: list[Cost] = []
 
     def window(self) -> Window:
-        watch, before = Watch({os.getpid(), *self._server.pids}), self._cpu()
-        streams = [self._ask() for _ in range(self._streams)]
+        watch, before = Watch({os.getpid(), *self._server.pids}), self._now()
+        streams = [self._ask(seed) for seed in range(self._load.streams)]
         while not all(stream.ended for stream in streams):
             time.sleep(_LOOK_SECONDS)
             for stream in streams:
                 stream.drain()
+        others = watch.others()
         for stream in streams:
-            check(stream, self._least_frames)
-        tokens = self._streams * ANSWER_TOKENS
-        api, engine = (spent / tokens / 1000 for spent in map(int.__sub__, self._cpu(), before))
+            check(stream)
+        tokens = self._load.streams * ANSWER_TOKENS
+        api, engine = (spent / tokens / 1000 for spent in map(int.__sub__, self._now(), before))
         self.costs.append(Cost(api, engine))
-        return Window(self.costs[-1].whole, watch.others())
+        return Window(self.costs[-1].whole, others)
 
-    def _cpu(self) -> tuple[int, int]:
+    def _now(self) -> tuple[int, int]:
         """Nanoseconds of the API and of the engine process until now."""
-        api, engine = map(time.clock_gettime_ns, self._clocks)
-        return api, engine - self._pacing.value
+        engine = self._engine.now()
+        return time.clock_gettime_ns(self._api), engine
 
-    def _ask(self) -> Stream:
+    def _ask(self, seed: int) -> Stream:
         asked = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
-        return Stream(self._server.address, "/v1/chat/completions", asked | self._more)
+        asked |= {"seed": seed} | _MORE[self._load.asked]
+        return Stream(self._server.address, "/v1/chat/completions", asked)
 
 
-def cpu_clock(pid: int) -> int:
-    """The clock of all CPU time of a process, user and system, to the nanosecond. Raises OSError."""
-    clock = C.c_int()
-    if code := C.CDLL(None).clock_getcpuclockid(pid, C.byref(clock)):
-        raise OSError(code, os.strerror(code))
-    return clock.value
-
-
-def bare_wake(wakes: int = 300) -> float:
-    """Microseconds of CPU that it costs here to wake a process that has slept for a step and does nothing."""
-    before = time.thread_time_ns()
-    for _ in range(wakes):
-        time.sleep(STEP_SECONDS)
-    return (time.thread_time_ns() - before) / wakes / 1000
-
-
-def check(stream: Stream, least: int = ANSWER_TOKENS) -> None:
-    """Raises RuntimeError unless the answer is whole and had a frame for each token, or so many at `least`."""
+def check(stream: Stream) -> None:
+    """Raises RuntimeError unless the answer is whole and had a frame for nearly each token: some have no text, and a
+    parser holds back what may stand before a call."""
     stream.check()
-    if (frames := stream.received.count(b"data: {")) < least:
+    if (frames := stream.received.count(b"data: {")) < ANSWER_TOKENS * 0.9:
         raise RuntimeError(f"{frames} frames for {ANSWER_TOKENS} tokens")
 
 
@@ -141,8 +144,7 @@ def measure(path: Path, load: Load, effort: Effort) -> tuple[Median, Cost]:
     with NamedTemporaryFile() as clock:
         clock.write(bytes(8))
         clock.flush()
-        environment = {"PYTHONPATH": str(_ROOT), "PACED_CLOCK": clock.name}
-        environment["PACED"] = "yes" if load.pace == "paced" else "no"
+        environment = {"PYTHONPATH": module_path(), "KERNEL_CLOCK": clock.name, "KERNELS": load.kernels}
         with served(arguments, environment) as server:
             rounds = Round(server, load, shared_clock(Path(clock.name)))
             rounds.window()
@@ -163,8 +165,6 @@ def main() -> None:
         cells = (f"{parts.api:.1f}", f"{parts.engine:.1f}", f"{whole.value:.1f}", f"{whole.quiet} of {whole.windows}")
         shown.add_row(str(load), *cells)
     Console().print(shown)
-    wake = "a paced step wakes the engine, which is taken off, and the API process"
-    print(f"Of that, waking a thread that slept costs {bare_wake():.0f} µs here; {wake}.")
     for load, (whole, _) in measured.items():
         if whole.quiet:
             keep(arguments.results, load, whole.value)

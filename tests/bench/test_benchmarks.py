@@ -1,18 +1,14 @@
 """The pure parts of the measuring commands, and that they fail where they should."""
 
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks import memory, records, server_cpu
+from benchmarks import memory, records
 from benchmarks.cpu_vs_llamacpp import OURS, REACH, THEIRS, THEIRS_Q4_0, Ratio, keep, ratios
 from benchmarks.llamacpp import Worker
 from benchmarks.models import MODELS
-from benchmarks.paced_server import shared_clock
 from parkway.bench.figures import FIGURES, Figure
 from parkway.bench.windows import Median
 
@@ -69,26 +65,6 @@ def test_a_worker_without_llama_cpp_is_noticed(capfd: pytest.CaptureFixture[str]
         worker.ask("facts")
     worker.close()
     assert "llama_cpp" in capfd.readouterr().err
-
-
-def test_a_cpu_clock_counts_another_process() -> None:
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
-        clock = server_cpu.cpu_clock(process.pid)
-        before = time.clock_gettime_ns(clock)
-        while time.clock_gettime_ns(clock) == before:
-            pass
-        process.kill()
-    with pytest.raises(OSError, match="No such process"):
-        server_cpu.cpu_clock(process.pid)
-    assert time.clock_gettime_ns(server_cpu.cpu_clock(os.getpid())) > 0
-
-
-def test_two_sides_see_one_clock(tmp_path: Path) -> None:
-    path = tmp_path / "clock"
-    path.write_bytes(bytes(8))
-    ours, theirs = shared_clock(path), shared_clock(path)
-    ours.value += 5
-    assert theirs.value == 5
 
 
 def test_memory_bound() -> None:
