@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import socket
@@ -94,6 +95,8 @@ async def _serve_with(server: "Server", serving: "asyncio.Task[None]", door: Sle
     dying = asyncio.create_task(server.end_with(door.died))
     try:
         server.begin(door, text)
+        gc.collect()
+        gc.freeze()  # else a full collection would walk the vocabulary too, and hold every stream up meanwhile
         await asyncio.wait((serving,))
     finally:
         dying.cancel()

@@ -3,6 +3,7 @@
 Its standard input is its lifeline: when the parent closes it or dies, the process ends at once, whatever it is doing.
 """
 
+import gc
 import importlib
 import logging
 import os
@@ -74,6 +75,8 @@ def main(folder: str, factory: str) -> None:
         except StartError as error:
             send(wire.Failed(str(error)))
             lifeline.join()  # the parent hangs up when it has read the sentence
+        gc.collect()
+        gc.freeze()  # else a full collection would walk all that was loaded and hold every stream up
         send(wire.Ready(engine.facts))
         run(engine, _SocketInbox(connection), send)
     lifeline.join()

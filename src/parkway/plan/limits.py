@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from parkway.plan.step import PAGE_TOKENS
 
 FOREVER = float("inf")
@@ -79,8 +81,7 @@ def interval_of(batch_tokens: int) -> int:
     return max(INTERVAL, batch_tokens // 4 // PAGE_TOKENS * PAGE_TOKENS)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """What the planner is told with every step, as it was measured. `now`: seconds of a clock that never goes back.
 
     `look_ahead`: steps that run while a park is copied. `page_seconds` to copy one page, `token_seconds` to compute one

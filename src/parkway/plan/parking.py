@@ -38,6 +38,8 @@ class Parking:
     @property
     def coming(self) -> int:
         """Pages that will be free when the copies under way have landed: of chats that leave or have ended."""
+        if not self._open:
+            return 0  # as in nearly every step, each of which asks
         copies = self._open.values()
         leaving = {id(slot): slot for copy, slot, _ in copies if copy.owner is Owner.PARK and not slot.ended}
         references = Counter(page for slot in leaving.values() for page in slot.pages)

@@ -1,7 +1,8 @@
 """Who has room in the pool: who leaves it, who comes back, who starts. Moves chats and pages; plans no rows."""
 
 from collections.abc import Callable, Set
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from parkway.plan.budget import RUNWAY, demand, reach
 from parkway.plan.chats import Chats

@@ -157,6 +157,8 @@ class Constraints:
     def landed(self) -> list[Constraint]:
         """Those that have landed since this was last asked; waits for those that will soon."""
         self.begin()
+        if not self._due:
+            return []
         landed, until = [], monotonic() + PATIENCE
         while self._due:
             patience = until - monotonic() if any(constraint.quick for constraint in self._due) else 0
