@@ -4,6 +4,7 @@ have been; nobody waits for a grammar, and what goes wrong with one ends its own
 import asyncio
 import json
 import re
+import socket
 import threading
 from collections import defaultdict
 from dataclasses import replace
@@ -16,9 +17,10 @@ from msgspec import structs
 from parkway import LLM
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
-from parkway.engine.door import ThreadDoor
+from parkway.engine.child import _SocketInbox
+from parkway.engine.door import ThreadDoor, _QueueInbox
 from parkway.engine.engine import Engine
-from parkway.engine.events import Arrive, Event, run
+from parkway.engine.events import Arrive, Cancel, Event, Teach, run
 from parkway.engine.process_door import ProcessDoor
 from parkway.errors import EngineDied
 from parkway.plan.limits import Knobs
@@ -162,7 +164,7 @@ def test_an_engine_whose_chats_all_wait_for_masks_sleeps(monkeypatch: pytest.Mon
             turns += 1
             return []
 
-        def wait(self) -> list[Event] | None:
+        def wait(self, seconds: float | None = None) -> list[Event] | None:
             return [inbox.pop()] if inbox else None
 
     reports: list[Report] = []
@@ -209,6 +211,33 @@ def test_what_goes_wrong_with_a_grammar_ends_its_request_and_no_other(wrong: tup
     assert text([token for output in outputs[0] for token in output.token_ids]) in ("", "a")
     assert joined(outputs[3]) == joined(outputs_of(toy(), [other])[3])
     assert engine.snapshot.pages_used == 0
+
+
+def test_an_engine_makes_its_index_of_the_vocabulary_while_nobody_is_there() -> None:
+    """It stops all steps meanwhile, and none waits for it who has no grammar: not the first after the start."""
+    engine, indexed = make_toy(), list[bool]()
+    inbox: list[list[Event] | None] = [[Teach(VOCABULARY)], [Arrive(make_request(0))], [], [Cancel(0)], None]
+
+    class Inbox:
+        def take(self) -> list[Event]:
+            indexed.append(engine._constraints._tokenizer is not None)
+            return []
+
+        def wait(self, seconds: float | None = None) -> list[Event] | None:
+            self.take()
+            return inbox.pop(0)
+
+    run(engine, Inbox(), lambda report: None)
+    assert indexed == [False] * (len(indexed) - 2) + [True] * 2
+    assert engine.snapshot.finished == {"stop": 1}
+
+
+@pytest.mark.parametrize("door", [_QueueInbox, _SocketInbox], ids=["queue", "socket"])
+def test_an_inbox_in_which_nothing_comes_says_so(door: Any) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        inbox = door(ours) if door is _SocketInbox else door()
+        assert inbox.wait(0.001) == []
 
 
 def test_an_engine_that_was_not_told_its_vocabulary_refuses() -> None:

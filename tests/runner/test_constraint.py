@@ -1,13 +1,19 @@
 """What a grammar allows behind an answer's tokens, and when the answer is over."""
 
 import json
+import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from llguidance import LLTokenizer
 
 from parkway.request import Request, Vocabulary
+from parkway.runner import constraint as module
 from parkway.runner.constraint import Constraint, Constraints, tokenizer_of
+from parkway.text import ModelText
+from parkway.text.grammar import grammar_of, vocabulary_of
 from tests.grammars import allowed, request
 
 A, B, C, AB, EMPTY, TALK, STOP, OTHER_STOP = range(8)
@@ -184,3 +190,66 @@ def test_a_panic_of_the_library_ends_one_request(monkeypatch: pytest.MonkeyPatch
     assert (landed.error, landed.mask) == ("the grammar gave up: planted", None)
     assert constraints.allows(1, A)
     constraints.close()
+
+
+def test_threads_share_the_masks_of_a_step_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others land while one takes long."""
+    monkeypatch.setattr(module, "cores", lambda: frozenset({0, 1}))
+    constraints, go, work_out = Constraints(SIZE), threading.Event(), Constraint._work_out
+    constraints.teach(VOCABULARY)
+    for number in range(5):
+        constraints.open(with_id(number, 'start: "a" "b"'))
+    for constraint in settled(constraints):
+        constraint.quick = True
+
+    def slow(constraint: Constraint) -> None:
+        if constraint.request.id == 0:
+            go.wait(60)
+        work_out(constraint)
+
+    monkeypatch.setattr(Constraint, "_work_out", slow)
+    for number in range(5):
+        constraints.accept(number, A)
+    landed: list[Constraint] = []
+    while len(landed) < 4:
+        landed += constraints.landed()
+    assert sorted(constraint.request.id for constraint in landed) == [1, 2, 3, 4]
+    go.set()
+    assert [allowed(constraint) for constraint in [*landed, *settled(constraints)]] == [[B]] * 5
+    constraints.close()
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"type": "array", "items": {"type": "string", "minLength": 3, "maxLength": 12}, "minItems": 40},
+    {"type": "array", "items": {"type": "string", "maxLength": 31}, "minItems": 40},
+    {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{1,9}( [A-Z][a-z]{0,9}){0,3}$"}, "minItems": 40},
+    {"type": "object", "additionalProperties": {"anyOf": [{"type": "string", "maxLength": 9}, {"type": "number"}]}},
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(smollm2: Path) -> list[LLTokenizer]:
+    """Of a real vocabulary: as it is used, and without anything that is allowed at once."""
+    vocabulary = vocabulary_of(ModelText.from_path(smollm2).tokenizer)
+    sliced = tokenizer_of(vocabulary, len(vocabulary.pieces))
+    return [sliced, sliced.with_slices([])]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
+def test_masks_are_the_same_whatever_is_allowed_at_once(
+    tokenizers: list[LLTokenizer], schema: dict[str, Any], seed: int
+) -> None:
+    draw, grammar, size = random.Random(seed), grammar_of("json_schema", schema, "x"), tokenizers[0].vocab_size - 1
+    sliced, plain = both = [Constraint(request(grammar), size) for _ in tokenizers]
+    for constraint, tokenizer in zip(both, tokenizers, strict=True):
+        constraint.begin(tokenizer)
+    for _ in range(40):
+        assert sliced.mask is not None
+        assert plain.mask is not None
+        assert (sliced.mask.tobytes(), sliced.may_end) == (plain.mask.tobytes(), plain.may_end)
+        if sliced.ended:
+            break
+        token = draw.choice(allowed(sliced))
+        for constraint in both:
+            constraint.accept(token)

@@ -48,7 +48,7 @@ class Serving:
         self._admission = Admission(door.facts.slots, settings.max_queue)
         self._answers: dict[Answer, str] = {}
         """Those that are open, with their clients."""
-        # Now, because steps stop for some tenths of a second meanwhile; later somebody's answer would.
+        # Now and not with the first grammar, so that the engine can make its index while nobody is there.
         door.teach(lambda: vocabulary_of(self.text.tokenizer))
 
     def check_model(self, name: str | None) -> None:

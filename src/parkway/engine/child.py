@@ -38,8 +38,8 @@ class _SocketInbox:
             events.append(wire.decode_event(message))
         return events
 
-    def wait(self) -> list[Event] | None:
-        self._poll.poll()
+    def wait(self, seconds: float | None = None) -> list[Event] | None:
+        self._poll.poll(None if seconds is None else 1000 * seconds)
         return self.take()
 
 

@@ -4,7 +4,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from parkway.engine.engine import Engine
@@ -37,7 +37,8 @@ class Door(Protocol):
     def teach(self, vocabulary: Callable[[], Vocabulary]) -> None:
         """Before the first request with a grammar: what the token ids stand for. Asked for once, however often called.
 
-        The engine's steps pause for some tenths of a second, once.
+        The engine makes an index of it when nobody has been there for a second, or for the first grammar if that comes
+        sooner; its steps pause for some tenths of a second then, once.
         """
 
     def submit(self, request: Request, sink: Sink) -> None:
@@ -95,8 +96,11 @@ class _QueueInbox:
     def take(self) -> list[Event] | None:
         return self._rest([])
 
-    def wait(self) -> list[Event] | None:
-        event = self.queue.get()
+    def wait(self, seconds: float | None = None) -> list[Event] | None:
+        try:
+            event = self.queue.get(timeout=seconds)
+        except Empty:
+            return []
         return None if event is None else self._rest([event])
 
     def _rest(self, events: list[Event]) -> list[Event] | None:

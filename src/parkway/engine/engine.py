@@ -87,6 +87,10 @@ class Engine:
         """What the token ids stand for; must precede the first request with a grammar."""
         self._constraints.teach(vocabulary)
 
+    def rest(self) -> None:
+        """Nobody has been here for a while: what would stop steps when the first grammar comes is done now."""
+        self._constraints.index()
+
     def arrive(self, request: Request) -> None:
         """Take a request in. One that can't be computed ends at once with an error in the next report."""
         error = self._fault(request)

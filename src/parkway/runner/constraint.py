@@ -1,6 +1,7 @@
 """Which tokens the grammars of open requests allow next, worked out beside the steps. Knows token ids and their bytes;
 no text, step or model."""
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -21,6 +22,12 @@ NAP = 0.01
 """Most seconds that an engine without anything to compute sleeps before it looks at its events."""
 NO_TOKEN = "the grammar allows no token"
 _MOST_THREADS = 4
+_IN_STRING = r'[^"\\\x00-\x1F\x7F]'
+SLICES = [*(_IN_STRING + f"{{1,{most}}}" for most in (8, 11, 15)), _IN_STRING + "+"]
+"""Kinds of tokens that llguidance allows at once where it can prove that it may allow all of a kind. It walks through
+the rest, which where a string may have a few characters more are those that are longer, and that walk is what a mask
+costs. With these lengths it is the shortest on the average, for up to 12 characters as for up to 30; kinds that don't
+fit are walked through one by one, so more of them would cost time, and memory."""
 
 
 class Constraint:
@@ -91,6 +98,7 @@ class Constraints:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
+        self._vocabulary: Vocabulary | None = None
         self._tokenizer: Future[LLTokenizer] | None = None
         self._open: dict[int, Constraint] = {}
         self._due: set[Constraint] = set()
@@ -109,14 +117,21 @@ class Constraints:
         return bool(self._due)
 
     def teach(self, vocabulary: Vocabulary) -> None:
-        """What the token ids stand for. Holds the GIL for some tenths of a second, once; later calls do nothing."""
+        """What the token ids stand for. Later calls do nothing."""
         if self._tokenizer is None:
-            self._tokenizer = self._compiler.submit(tokenizer_of, vocabulary, self._vocab_size)
+            self._vocabulary = vocabulary
+
+    def index(self) -> None:
+        """Makes llguidance's view of the vocabulary, if known. Holds the GIL for some tenths of a second; once."""
+        if self._tokenizer is None and self._vocabulary is not None:
+            self._tokenizer = self._compiler.submit(tokenizer_of, self._vocabulary, self._vocab_size)
+            self._vocabulary = None
 
     def open(self, request: Request) -> None:
         """Begins with a request's grammar."""
         constraint = self._open[request.id] = Constraint(request, self._vocab_size)
         self._due.add(constraint)
+        self.index()
         self._compiler.submit(self._begin, constraint)
 
     def accept(self, request_id: int, token_id: int) -> None:
@@ -128,14 +143,14 @@ class Constraints:
             if constraint.quick:
                 self._accepted.append((constraint, token_id))
             else:
-                self._maskers.submit(self._accept, [(constraint, token_id)])
+                self._maskers.submit(self._accept, constraint, token_id)
 
     def begin(self) -> None:
-        """Begins with the masks behind the tokens of a step: quick ones in one piece for each thread, since to wake one
-        takes as long."""
-        for first in range(min(self._threads, len(self._accepted))):
-            self._maskers.submit(self._accept, self._accepted[first :: self._threads])
-        self._accepted = []
+        """Begins with the masks behind the tokens of a step: quick ones in one piece of work, since to wake a thread
+        takes as long; threads take from it in turns, since some are ten times as quick as others."""
+        accepted, self._accepted = deque(self._accepted), []
+        for _ in range(min(self._threads, len(accepted))):
+            self._maskers.submit(self._accept_all, accepted)
 
     def allows(self, request_id: int, token_id: int | None) -> bool:
         """Whether a token that was sampled behind the last mask may be told; a request without a grammar allows all."""
@@ -190,13 +205,18 @@ class Constraints:
             constraint.error = f"the grammar can't be compiled: {error}"
         self._landed.put(constraint)
 
-    def _accept(self, accepted: list[tuple[Constraint, int]]) -> None:
-        for constraint, token_id in accepted:
-            try:
-                constraint.accept(token_id)
-            except BaseException as error:
-                constraint.mask, constraint.error = None, f"the grammar gave up: {error}"
-            self._landed.put(constraint)
+    def _accept_all(self, accepted: deque[tuple[Constraint, int]]) -> None:
+        """Until there is none left that no other thread has taken."""
+        with suppress(IndexError):
+            while True:
+                self._accept(*accepted.popleft())
+
+    def _accept(self, constraint: Constraint, token_id: int) -> None:
+        try:
+            constraint.accept(token_id)
+        except BaseException as error:
+            constraint.mask, constraint.error = None, f"the grammar gave up: {error}"
+        self._landed.put(constraint)
 
 
 class _Pieces(TokenizerWrapper):
@@ -218,7 +238,7 @@ class _Pieces(TokenizerWrapper):
 
 def tokenizer_of(vocabulary: Vocabulary, vocab_size: int) -> LLTokenizer:
     """llguidance's view of a vocabulary; its token number `vocab_size` is the end. Holds the GIL meanwhile."""
-    return LLTokenizer(_Pieces(vocabulary, vocab_size))
+    return LLTokenizer(_Pieces(vocabulary, vocab_size), slices=SLICES)
 
 
 def _sentence(error: str) -> str:
