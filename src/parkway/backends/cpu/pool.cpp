@@ -3,6 +3,7 @@
 // items are done, not when every thread has arrived: a thread that the system holds up delays nobody unless it holds a
 // piece. Waiting spins shortly and then sleeps, because spinning on a shared core stops everybody else.
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,9 @@ namespace {
 constexpr int SPINS = 2000;
 // About 400 µs: longer than the host takes between two steps, so that a step does not begin with waking a thread.
 constexpr int SPINS_BETWEEN_STEPS = 20000;
+// How often a spinning thread offers its core to others behind a step with masks: threads are about to work out the next
+// ones, and the system would leave them waiting for its slice to end.
+constexpr int SPINS_TO_YIELD = 32;
 
 void pause_once() {
 #if defined(__x86_64__)
@@ -34,10 +38,11 @@ class Signal {
         value_.fetch_add(1, std::memory_order_seq_cst);
         if (sleepers_.load(std::memory_order_seq_cst)) syscall(SYS_futex, &value_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
     }
-    void wait(uint32_t seen, int spins) {
+    void wait(uint32_t seen, int spins, bool yields = false) {
         for (int i = 0; i < spins; i++) {
             if (now() != seen) return;
-            pause_once();
+            if (yields && i % SPINS_TO_YIELD == 0) sched_yield();
+            else pause_once();
         }
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
         while (value_.load(std::memory_order_seq_cst) == seen) syscall(SYS_futex, &value_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
@@ -78,6 +83,7 @@ struct Pool {
     std::vector<std::thread> workers;
     Signal start, advanced;
     std::atomic<uint32_t> number{0};  // of the step that runs
+    std::atomic<bool> masked{false};  // some row of it has a mask
     std::atomic<bool> stopping{false};
     std::atomic<int> active{0};  // workers that may be reading `program`
     std::atomic<Program *> program{nullptr};
@@ -158,7 +164,7 @@ void work(Pool *pool, int thread) {
         const uint32_t seen = pool->start.now(), number = pool->number.load(std::memory_order_acquire);
         if (pool->stopping.load(std::memory_order_acquire)) return;
         if (number == last) {
-            pool->start.wait(seen, SPINS_BETWEEN_STEPS);
+            pool->start.wait(seen, SPINS_BETWEEN_STEPS, pool->masked.load(std::memory_order_relaxed));
             continue;
         }
         pool->active.fetch_add(1);
@@ -192,6 +198,12 @@ int64_t splits_of(const Program &program, const pk_batch &batch) {
     int32_t last = 0;
     for (int64_t r = 0; r < batch.rows; r++) last = batch.positions[r] > last ? batch.positions[r] : last;
     return last < PK_SPLIT ? 0 : last / PK_SPLIT + 1;
+}
+
+bool has_mask(const pk_batch &batch) {
+    for (int64_t i = 0; i < batch.logit_rows; i++)
+        if (batch.samples[i].edits.mask) return true;
+    return false;
 }
 
 }  // namespace
@@ -254,6 +266,7 @@ void pk_program_run(void *memory, const pk_batch *batch) {
         for (int t = 0; t < pool.threads; t++) program.taken[i * pool.threads + t].value.store(tagged(number, 0));
         program.items[i].store(items, std::memory_order_release);
     }
+    pool.masked.store(has_mask(*batch), std::memory_order_relaxed);
     pool.program.store(&program);
     pool.number.store(number, std::memory_order_release);
     if (pool.threads > 1) pool.start.raise();
