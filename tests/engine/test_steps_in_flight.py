@@ -97,7 +97,7 @@ class ScriptedInbox:
         self.takes += 1
         return []
 
-    def wait(self) -> list[Event] | None:
+    def wait(self, seconds: float | None = None) -> list[Event] | None:
         assert self._engine.idle
         return [self._events.pop(0)] if self._events else None
 
