@@ -221,7 +221,8 @@ class Closing:
         events, self._events = self._events, []
         return None if self._engine._planner.copying else events
 
-    wait = take
+    def wait(self, seconds: float | None = None) -> list[Event] | None:
+        return self.take()
 
 
 @AHEAD
