@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter_ns
 
 from benchmarks import records
+from parkway.backends import Rings
 from parkway.engine.engine import Engine
 from parkway.memory.copies import Copies
 from parkway.plan.copies import Copy
@@ -37,8 +38,9 @@ class IdleRunner:
     exact = True
     bit_check: str | None = None
     embedding_width = 0
-    state_bytes = 0
+    state_bytes = ring_bytes = checkpoint_bytes = 0
     checkpoints: int | None = None
+    rings: Rings | None = None
 
     def __init__(self, chats: int, ahead: int) -> None:
         self.pages = PAGES_EACH * chats

@@ -112,4 +112,4 @@ def test_its_bytes_are_told(model: CpuModel, caplog: pytest.LogCaptureFixture) -
     assert runner.checkpoints == 2
     engine = make_engine(model, SETTINGS)
     assert engine.facts.state_bytes == runner.state_bytes > 0
-    assert "states of 3 chats and 2 checkpoints 0." in caplog.text
+    assert "states of 3 chats 0.1 MiB, 2 checkpoints 0.0 MiB" in caplog.text

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
+from parkway.backends import Rings
 from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
 from parkway.errors import BadFile
@@ -50,8 +51,9 @@ class ToyRunner:
     pool_bytes = 16
     page_bytes = 1
     embedding_width = 2
-    state_bytes = 0
+    state_bytes = ring_bytes = checkpoint_bytes = 0
     checkpoints: int | None = None
+    rings: Rings | None = None
     n_ctx = 512
     buffer_bytes = 0
     batch_tokens = 64

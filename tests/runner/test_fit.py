@@ -1,10 +1,13 @@
 """How much of the pool fits, and what is said where nothing does."""
 
+from typing import Any
+
 import pytest
 
+from parkway.backends import Attention, Rings
 from parkway.config import EngineSettings
 from parkway.errors import NoRoom
-from parkway.runner.fit import Room, checkpoints_for, room_for, told
+from parkway.runner.fit import RingUse, Room, checkpoints_for, room_for, room_with_rings, told
 
 AUTO = EngineSettings(ctx_size=0, parallel=3)
 
@@ -40,7 +43,97 @@ def test_where_not_even_a_page_fits_it_is_said_by_how_much_and_what_to_change() 
     ],
 )
 def test_checkpoints_take_a_share_of_the_pools_bytes(pages: int, pool_bytes: int, free_bytes: int, count: int) -> None:
-    assert checkpoints_for(pages, pool_bytes, state_bytes=100, free_bytes=free_bytes) == count
+    assert checkpoints_for(pages, pool_bytes, unit_bytes=100, free_bytes=free_bytes) == count
+
+
+def test_more_checkpoints_than_that_share_are_had_where_they_fit() -> None:
+    assert checkpoints_for(100, 800, unit_bytes=100, free_bytes=10**9, least=8) == 8
+    assert checkpoints_for(100, 800, unit_bytes=100, free_bytes=350, least=8) == 3
+
+
+WINDOWED, WHOLE = (Attention(0, 1, 1.0, None, window=window) for window in (512, 0))
+"""Gemma 3 270M's layers."""
+
+
+def layers(*kinds: Attention) -> list[Attention]:
+    return [Attention(layer, 1, 1.0, None, window=kind.window) for layer, kind in enumerate(kinds)]
+
+
+GEMMA = layers(*[*[WINDOWED] * 5, WHOLE] * 3)
+RINGED = tuple(layer for layer in range(18) if layer % 6 != 5)
+
+
+def room_of(ctx_size: int, **how: Any) -> Room:
+    given: dict[str, Any] = {
+        "rows": 256,
+        "chunk_tokens": None,
+        "use": "saving",
+        "free_bytes": 10**9,
+        "layer_bytes": 1 << 16,
+        "ctx_train": 32768,
+    }
+    slots, attention = how.pop("slots", 4), how.pop("attention", GEMMA)
+    settings = EngineSettings(ctx_size=ctx_size, parallel=slots)
+    return room_with_rings(settings, attention, **given | how)
+
+
+def test_a_small_pool_has_rings_and_two_checkpoints_for_each_slot() -> None:
+    room = room_of(8192)
+    assert room == Room(8192, 8192, Rings(RINGED, window=512, chunk=256), checkpoints=8)
+    assert room.rings
+    assert (room.rings.pages, room.rings.kept) == (12, 8)
+    assert 4 * 12 + 8 * 8 < 8192 // 64, "all of it takes less than the pages of these layers would"
+
+
+@pytest.mark.parametrize(
+    ("ctx_size", "rings", "checkpoints"),
+    [
+        (64 * 63, False, 2),  # 48 pages of rings and 15 more, less than two checkpoints
+        (64 * 64, True, 2),
+        (64 * (48 + 3 * 8), True, 3),
+        (64 * 1000, True, 8),
+    ],
+)
+def test_rings_are_there_where_they_save_memory(ctx_size: int, rings: bool, checkpoints: int) -> None:
+    room = room_of(ctx_size)
+    assert (room.rings is not None, room.checkpoints) == (rings, checkpoints)
+
+
+@pytest.mark.parametrize(
+    ("rows", "chunk_tokens", "chunk"), [(256, None, 256), (4096, None, 1024), (1000, None, 512), (256, 7, 7)]
+)
+def test_a_ring_has_room_for_a_chunk_from_one_checkpoint_to_the_next(
+    rows: int, chunk_tokens: int | None, chunk: int
+) -> None:
+    rings = room_of(1 << 20, rows=rows, chunk_tokens=chunk_tokens).rings
+    assert rings
+    assert rings.chunk == chunk
+
+
+def test_layers_without_a_window_have_none_and_one_layer_has_pages_in_the_pool() -> None:
+    assert room_of(1 << 20, attention=layers(WHOLE, WHOLE)).rings is None
+    assert room_of(1 << 20, attention=[]).rings is None
+    mistral = room_of(1 << 20, attention=layers(WINDOWED, WINDOWED, WINDOWED)).rings
+    assert mistral
+    assert mistral.layers == (1, 2)
+
+
+@pytest.mark.parametrize(("use", "free_bytes", "rings"), [("fitting", 10**9, True), ("fitting", 10**8, False),
+                                                          ("never", 10**9, False)])  # fmt: skip
+def test_rings_for_a_verification_are_there_where_they_fit(use: RingUse, free_bytes: int, rings: bool) -> None:
+    room = room_of(256, use=use, free_bytes=free_bytes)
+    assert (room.rings is not None, room.tokens) == (rings, 256)
+
+
+@pytest.mark.parametrize("free_bytes", [10**7, 5 * 10**7, 10**8, 3 * 10**8, 10**9, 4 * 10**9])
+@pytest.mark.parametrize("slots", [1, 4, 16])
+def test_what_fits_is_never_less_with_rings(free_bytes: int, slots: int) -> None:
+    without, room = (room_of(0, free_bytes=free_bytes, slots=slots, use=use) for use in ("never", "saving"))
+    assert room.tokens >= without.tokens
+    if room.rings:
+        ringed = 15 * (slots * room.rings.pages + room.checkpoints * room.rings.kept)
+        assert (room.tokens // 64 * 3 + ringed) << 16 <= free_bytes
+        assert room.tokens > without.tokens or room.tokens == slots * 32768
 
 
 def test_sizes_are_told_as_people_read_them() -> None:

@@ -9,6 +9,7 @@ from parkway.config import EngineSettings, Switch
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
 from parkway.runner import Sampled
 from parkway.runner.edits import NO_EDITS, Edits
+from parkway.runner.fit import RingUse
 from tests.engine.toy import VOCAB_SIZE, ToyCopies, ToyRunner
 
 Fault = Callable[[StepPlan, Chunk, Switch], bool]
@@ -59,13 +60,15 @@ class ToyGpuRunner(ToyRunner):
 class ToyGpuModel:
     """A `Model`. `runners` are those that were made, `plans` the steps of all, both in order."""
 
-    name, vocab_size, fingerprint, weight_bytes = "toy", VOCAB_SIZE, "fp_toy", 0
+    name, vocab_size, fingerprint, weight_bytes, window = "toy", VOCAB_SIZE, "fp_toy", 0, 0
 
     def __init__(self, fault: Fault | None = None) -> None:
         self.runners: list[ToyGpuRunner] = []
         self.plans: list[StepPlan] = []
         self._fault = fault
 
-    def runner(self, settings: EngineSettings) -> ToyGpuRunner:
+    def runner(
+        self, settings: EngineSettings, chunk_tokens: int | None = None, rings: RingUse = "saving"
+    ) -> ToyGpuRunner:
         self.runners.append(ToyGpuRunner(settings, self.plans, self._fault))
         return self.runners[-1]

@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from parkway.plan.step import PAGE_TOKENS
+
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
@@ -18,6 +20,50 @@ class KvShape:
     layers: int
     kv_heads: int
     head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """Where layers that see a window keep keys and values, if not in the pool: each slot has `pages` pages of their own
+    for them, and page p of its chat lies in the one of number p % pages.
+
+    So a token takes the place of the one that came a whole ring before it, wherever in a page a chunk begins. `layers`:
+    which they are, as `Attention.layer` counts. All rows of a chunk are written before one is looked at, so a ring has
+    room for `chunk` rows and for what the first of them sees of a `window` beside itself.
+    """
+
+    layers: tuple[int, ...]
+    window: int
+    chunk: int
+
+    @property
+    def pages(self) -> int:
+        return -(-(self.window - 1 + self.chunk) // PAGE_TOKENS)
+
+    @property
+    def kept(self) -> int:
+        """Pages before a page boundary of which rows behind it may see something."""
+        return -(-self.window // PAGE_TOKENS)
+
+    def tables(self, slots: int, pages: int) -> npt.NDArray[np.int32]:
+        """Page tables of chats of so many pages, int32 [slots, pages]: they follow from the slot's number alone."""
+        first = np.arange(slots, dtype=np.int32)[:, None] * np.int32(self.pages)
+        return first + np.arange(pages, dtype=np.int32) % np.int32(self.pages)
+
+    def runs(self, tokens: int) -> list[tuple[int, int, int]]:
+        """What is kept of a chat at a page boundary behind so many tokens, as runs that lie one behind the other in the
+        ring too: (its first page in the ring, its first among those that are kept, pages)."""
+        end = tokens // PAGE_TOKENS
+        first = max(0, end - self.kept)
+        turn = min(end, first - first % self.pages + self.pages)
+        runs = ((first % self.pages, 0, turn - first), (0, turn - first, end - turn))
+        return [run for run in runs if run[2]]
+
+
+def place_of(layer: int, rings: Rings | None) -> tuple[bool, int]:
+    """Whether a layer's keys and values lie in rings, and the number that the layer has there or in the pool."""
+    among = rings.layers if rings else ()
+    return (True, among.index(layer)) if layer in among else (False, layer - sum(other < layer for other in among))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +100,8 @@ class HeadNorms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attention:
-    """How one layer attends. `layer` counts the layers that keep keys and values: where they lie in a page.
+    """How one layer attends. `layer` counts the layers that keep keys and values: where they lie in a page, unless some
+    lie in rings.
 
     `rope`: None where positions are not told (SmolLM3's every fourth layer). A row sees its last `window` positions,
     its own among them; all where that is 0. A `soft_cap` c makes c tanh(s / c) of a score s; 0: none. `sinks`: one more

@@ -39,7 +39,7 @@ def make_engine(
     knobs: Knobs = Knobs(),  # noqa: B008 (frozen)
 ) -> Engine:
     """An engine with a pool of its own on a loaded model. The last three are those of Limits. Raises NoRoom."""
-    runner = model.runner(settings)
+    runner = model.runner(settings, chunk_tokens)
     copies = faulty(runner.copies(host_bytes(settings, runner), beside=settings.preempt_async == "on"), os.environ)
     copies.make_ready()
     limits = Limits(
@@ -48,7 +48,7 @@ def make_engine(
         n_ctx=runner.n_ctx,
         batch_tokens=runner.batch_tokens,
         logit_rows=runner.logit_rows,
-        chunk_tokens=chunk_tokens,
+        chunk_tokens=runner.rings.chunk if runner.rings else chunk_tokens,
         ahead=runner.ahead,
         prefix_cache=prefix_cache,
         host_pages=copies.pages,
@@ -56,15 +56,16 @@ def make_engine(
         resume=settings.preempt_resume,
         quantum=settings.preempt_quantum or FOREVER,
         checkpoints=runner.checkpoints,
-        interval=interval_of(runner.batch_tokens),
+        interval=interval_of(runner.batch_tokens, runner.rings.window if runner.rings else 0),
         knobs=knobs,
     )
     pool = f"KV pool of {runner.pages * PAGE_TOKENS:,} tokens"
-    states = f"states of {limits.slots} chats and {limits.checkpoints} checkpoints"
     sizes = {
         "weights": model.weight_bytes,
         pool: runner.pool_bytes,
-        states: runner.state_bytes,
+        f"states of {limits.slots} chats": runner.state_bytes - runner.ring_bytes - runner.checkpoint_bytes,
+        f"rings of {limits.slots} chats": runner.ring_bytes,
+        f"{limits.checkpoints} checkpoints": runner.checkpoint_bytes,
         "buffers": runner.buffer_bytes,
     }
     logger.info("memory: %s", told(**sizes, **{"host memory for parked chats": limits.host_pages * runner.page_bytes}))

@@ -17,7 +17,7 @@ class CudaPageStore:
     """
 
     def __init__(self, tokens: int, kv: KvShape, device: torch.device) -> None:
-        page = _shape(kv)
+        page = page_shape(kv)
         self.pages = -(-tokens // PAGE_TOKENS)
         self.page_bytes = page_bytes(kv)
         self.bytes = self.pages * self.page_bytes
@@ -43,10 +43,10 @@ class CudaPageStore:
 
 def page_bytes(kv: KvShape) -> int:
     """Bytes of one page."""
-    return torch.Size(_shape(kv)).numel() * _VALUE_BYTES
+    return torch.Size(page_shape(kv)).numel() * _VALUE_BYTES
 
 
-def _shape(kv: KvShape) -> tuple[int, ...]:
+def page_shape(kv: KvShape) -> tuple[int, ...]:
     return kv.layers, 2, kv.kv_heads, PAGE_TOKENS, kv.head_dim
 
 

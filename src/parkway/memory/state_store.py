@@ -18,6 +18,7 @@ class StateStore:
         self.slots = slots
         self.checkpoints = checkpoints
         self.bytes = (slots + checkpoints) * slot_bytes
+        self.checkpoint_bytes = checkpoints * slot_bytes
         self._slot_bytes = slot_bytes
         available = psutil.virtual_memory().available
         if self.bytes > available:
@@ -36,9 +37,9 @@ class StateStore:
         return self.memory.address + unit * self._slot_bytes
 
 
-def no_room(slots: int, slot_bytes: int, available: int) -> NoRoom:
-    """What to say where states don't fit."""
+def no_room(slots: int, slot_bytes: int, available: int, what: str = "states") -> NoRoom:
+    """What to say where what slots keep beside pages does not fit."""
     return NoRoom(
-        f"--parallel {slots}: the states of so many chats need {slots * slot_bytes / 2**20:,.0f} MiB, "
+        f"--parallel {slots}: the {what} of so many chats need {slots * slot_bytes / 2**20:,.0f} MiB, "
         f"{available / 2**20:,.0f} MiB are free; at most {available // slot_bytes} chats fit"
     )

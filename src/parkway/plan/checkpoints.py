@@ -1,6 +1,8 @@
 """States of chats as they were at some page boundaries: where a chat begins with pages of others, its slot's state is
 copied from there. Which unit of memory holds which, where chats leave one. Knows no pages and copies nothing.
 
+A state is all that a slot keeps of its chat beside pages of the pool: those of delta nets, rings of windows.
+
 The device runs steps in their order and copies between them, so a unit that a planned chunk reads can be taken at once:
 who writes it writes later. One that is written is found when the step has landed.
 """

@@ -42,8 +42,9 @@ class Limits:
     for parked chats; without it they are computed again. `parks` off: a pool that is full ends the chats that run.
     `resume`: who waits for room comes in by how long it has waited ("head"), or parked chats before new ones, those
     parked most often first, and one that fits passes one that does not ("pass"). `quantum`: seconds that a chat may
-    stay while another waits for its pages. `checkpoints`: units for states of chats at page boundaries, without which
-    pages are not enough to begin behind; None where chats keep no states. One is taken every `interval` tokens.
+    stay while another waits for its pages. `checkpoints`: units for what slots keep beside pages (states, rings), as it
+    was at page boundaries, without which pages are not enough to begin behind; None where they keep nothing. One is
+    taken every `interval` tokens.
     """
 
     slots: int
@@ -75,10 +76,12 @@ class Limits:
         assert self.interval in range(PAGE_TOKENS, 2**31, PAGE_TOKENS), "a checkpoint is at the end of a page"
 
 
-def interval_of(batch_tokens: int) -> int:
+def interval_of(batch_tokens: int, window: int = 0) -> int:
     """Tokens from one checkpoint to the next where a step has so many rows: a chunk of a prompt ends there, so that a
-    chat that is alone can use a quarter of them at least."""
-    return max(INTERVAL, batch_tokens // 4 // PAGE_TOKENS * PAGE_TOKENS)
+    chat that is alone can use a quarter of them at least. Not less than the `window` that a checkpoint holds, so that
+    those of a chat don't hold a token twice."""
+    quarter, whole = batch_tokens // 4 // PAGE_TOKENS, -(-window // PAGE_TOKENS)
+    return max(INTERVAL, quarter * PAGE_TOKENS, whole * PAGE_TOKENS)
 
 
 class Pace(msgspec.Struct, frozen=True):

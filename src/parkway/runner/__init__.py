@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from parkway.backends import Rings
 from parkway.memory.copies import Copies
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import TokenLogprob
@@ -51,7 +52,13 @@ class Runner(Protocol):
 
     @property
     def state_bytes(self) -> int:
-        """Of what slots keep beside pages, and of the checkpoints of that."""
+        """Of what slots keep beside pages, and of the checkpoints of that: the next two among it."""
+
+    @property
+    def ring_bytes(self) -> int: ...
+
+    @property
+    def checkpoint_bytes(self) -> int: ...
 
     @property
     def page_bytes(self) -> int: ...
@@ -70,7 +77,11 @@ class Runner(Protocol):
 
     @property
     def checkpoints(self) -> int | None:
-        """Of states: what chats leave behind in their slots, of all tokens so far. None where they leave pages only."""
+        """Of what chats leave behind in their slots, states or rings. None where they leave pages only."""
+
+    @property
+    def rings(self) -> Rings | None:
+        """Where layers that see a window have pages of their own; no chunk has more rows than these say."""
 
     @property
     def ahead(self) -> int:

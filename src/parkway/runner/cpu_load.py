@@ -12,7 +12,7 @@ from parkway.backends.cpu import build
 from parkway.backends.cpu.library import Pool, aligned, best_isa
 from parkway.backends.cpu.pack import Matrix, WeightMemory, pack_matrix, packed_bytes
 from parkway.backends.cpu.program import Program
-from parkway.backends.cpu.recorder import Machine, Recorder, layer_bytes
+from parkway.backends.cpu.recorder import Machine, Recorder, RingMemory, layer_bytes
 from parkway.backends.cpu.recorder_states import slot_bytes
 from parkway.backends.cpu.stack import Stack, pack_stack
 from parkway.backends.quant import decode
@@ -21,11 +21,12 @@ from parkway.errors import BadSetting, NoRoom
 from parkway.fingerprint import VERSION, fingerprint
 from parkway.machine import cores
 from parkway.memory.page_store import PageStore
+from parkway.memory.ring_store import RingStore
 from parkway.memory.state_store import StateStore
 from parkway.models import Dense, build_model
 from parkway.plan.step import PAGE_TOKENS
 from parkway.runner.cpu_runner import CpuRunner
-from parkway.runner.fit import checkpoints_for, room_for
+from parkway.runner.fit import RingUse, Room, checkpoints_for, room_with_rings
 from parkway.weights.checkpoint import Checkpoint, RawTensor
 
 BATCH_TOKENS = 256
@@ -101,16 +102,18 @@ class CpuModel:
     def vocab_size(self) -> int:
         return self.family.config.vocabulary
 
-    def runner(self, settings: EngineSettings) -> CpuRunner:
+    @property
+    def window(self) -> int:
+        return max(self.family.config.windows)
+
+    def runner(self, settings: EngineSettings, chunk_tokens: int | None = None, rings: RingUse = "saving") -> CpuRunner:
         """A runner with a pool, threads and buffers of its own. Raises NoRoom, BadSetting."""
-        config = self.family.config
-        page_bytes = layer_bytes(config.kv, self.activations) * config.kv.layers
-        state_bytes = slot_bytes(config.states) if config.states else 0
-        free_bytes = int((psutil.virtual_memory().available - settings.parallel * state_bytes) * POOL_SHARE)
-        room = room_for(settings, free_bytes=free_bytes, page_bytes=page_bytes, ctx_train=config.ctx_train)
-        store = PageStore(room.tokens, page_bytes)
-        states = self._states(settings.parallel, store) if config.states else None
-        rows = max(settings.batch_size or BATCH_TOKENS, settings.parallel)
+        config, rows = self.family.config, max(settings.batch_size or BATCH_TOKENS, settings.parallel)
+        room = self._room(settings, rows, chunk_tokens, rings)
+        ringed = room.rings.layers if room.rings else ()
+        layer = layer_bytes(config.kv, self.activations)
+        store = PageStore(room.tokens, layer * (config.kv.layers - len(ringed)))
+        states, rings_kept = self._kept(settings.parallel, store, room, layer * len(ringed))
         machine = Machine(
             isa=self.isa,
             activations=self.activations,
@@ -122,29 +125,59 @@ class CpuModel:
             pool=store.memory,
             states=config.states,
             state_memory=states.memory if states else None,
+            rings=_ring_memory(rings_kept, settings.parallel, store),
         )
         recorder = Recorder(machine)
         logits = self.family.forward(recorder)
         recorder.sample(logits, config.vocabulary)
         program = Program(recorder, logits, Pool(settings.threads or len(cores())))
         assert recorder.hidden, "a forward pass without logits"
-        hidden = program.rows(recorder.hidden, machine.max_logit_rows)
         return CpuRunner(
             program,
             store,
-            hidden,
+            program.rows(recorder.hidden, machine.max_logit_rows),
             slots=settings.parallel,
             max_rows=rows,
             logit_rows=machine.max_logit_rows,
             n_ctx=min(room.n_ctx, store.pages * PAGE_TOKENS),
             states=states,
+            rings=rings_kept,
         )
 
-    def _states(self, slots: int, store: PageStore) -> StateStore:
-        assert self.family.config.states, "a model without states"
-        size = slot_bytes(self.family.config.states)
-        free_bytes = psutil.virtual_memory().available - store.bytes - slots * size
-        return StateStore(slots, size, checkpoints_for(store.pages, store.bytes, size, free_bytes))
+    def _room(self, settings: EngineSettings, rows: int, chunk_tokens: int | None, use: RingUse) -> Room:
+        config = self.family.config
+        layer, state_bytes = layer_bytes(config.kv, self.activations), slot_bytes(config.states) if config.states else 0
+        left = psutil.virtual_memory().available - settings.parallel * state_bytes
+        return room_with_rings(
+            settings,
+            config.attention,
+            rows=rows,
+            chunk_tokens=chunk_tokens,
+            use=use,
+            free_bytes=int(left * POOL_SHARE),
+            layer_bytes=layer,
+            ctx_train=config.ctx_train,
+        )
+
+    def _kept(
+        self, slots: int, store: PageStore, room: Room, ring_page_bytes: int
+    ) -> tuple[StateStore | None, RingStore | None]:
+        """What slots keep of their chats beside pages of the pool, with checkpoints: as many of either kind."""
+        states, rings = self.family.config.states, room.rings
+        state_bytes = slot_bytes(states) if states else 0
+        ring_bytes, kept_bytes = (ring_page_bytes * pages for pages in ((rings.pages, rings.kept) if rings else (0, 0)))
+        if not state_bytes + kept_bytes:
+            return None, None
+        free_bytes = psutil.virtual_memory().available - store.bytes - slots * (state_bytes + ring_bytes)
+        count = checkpoints_for(store.pages, store.bytes, state_bytes + kept_bytes, free_bytes, room.checkpoints)
+        return (
+            StateStore(slots, state_bytes, count) if states else None,
+            RingStore(slots, rings, ring_page_bytes, count) if rings else None,
+        )
+
+
+def _ring_memory(store: RingStore | None, slots: int, pool: PageStore) -> RingMemory | None:
+    return RingMemory(store.rings, store.memory, store.rings.tables(slots, pool.pages)) if store else None
 
 
 def load_on_cpu(checkpoint: Checkpoint, settings: EngineSettings) -> CpuModel:

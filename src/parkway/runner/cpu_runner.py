@@ -11,6 +11,7 @@ from parkway.backends.cpu.program import Program
 from parkway.memory import cpu_copies
 from parkway.memory.host_copies import HostCopies
 from parkway.memory.page_store import PageStore
+from parkway.memory.ring_store import RingStore
 from parkway.memory.state_store import StateStore
 from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request, TokenLogprob
@@ -36,13 +37,18 @@ class CpuRunner:
         logit_rows: int,
         n_ctx: int,
         states: StateStore | None = None,
+        rings: RingStore | None = None,
     ) -> None:
         """`hidden`: what the program leaves of each logit row, before the output matrix."""
         self.program = program
         self.n_ctx = n_ctx
         self.buffer_bytes = program.buffer_bytes
-        self.state_bytes = states.bytes if states else 0
-        self.checkpoints = states.checkpoints if states else None
+        kept = [each for each in (states, rings) if each]
+        self.state_bytes = sum(each.bytes for each in kept)
+        self.checkpoint_bytes = sum(each.checkpoint_bytes for each in kept)
+        self.checkpoints = kept[0].checkpoints if kept else None
+        self.rings = rings.rings if rings else None
+        self.ring_bytes = rings.ring_bytes if rings else 0
         self.embedding_width = hidden.shape[1]
         self._hidden = hidden
         self.pages = store.pages
@@ -52,6 +58,7 @@ class CpuRunner:
         self.logit_rows = logit_rows
         self._store = store
         self._states = states
+        self._rings = rings
         # ctypes arrays: storing one number is what a decode step does most, and NumPy is slower at it.
         self._tokens = (C.c_int32 * max_rows)()
         self._positions = (C.c_int32 * max_rows)()
@@ -78,13 +85,13 @@ class CpuRunner:
         for chunk in plan.chunks:
             logit_rows = self._ask(chunk, rows, logit_rows, edits.get(chunk.slot))
             rows = self._place(chunk, rows)
-            if self._states and chunk.state_from is not None:
-                self._states.begin(chunk.slot, chunk.state_from)
+            if chunk.state_from is not None:
+                self._begin(chunk, chunk.state_from)
         self._batch.rows, self._batch.logit_rows = rows, logit_rows
         self.program.run(self._batch)
         for chunk in plan.chunks:
-            if self._states and chunk.state_to is not None:
-                self._states.keep(chunk.slot, chunk.state_to)
+            if chunk.state_to is not None:
+                self._keep(chunk, chunk.state_to)
         self._collect(plan)
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
@@ -96,6 +103,18 @@ class CpuRunner:
         host = cpu_copies.host_pool(self._store, most_bytes)
         return HostCopies(cpu_copies.copy_engine(self._store, host), host, beside=beside)
 
+    def _begin(self, chunk: Chunk, checkpoint: int) -> None:
+        if self._states:
+            self._states.begin(chunk.slot, checkpoint)
+        if self._rings:
+            self._rings.begin(chunk.slot, checkpoint, chunk.start)
+
+    def _keep(self, chunk: Chunk, checkpoint: int) -> None:
+        if self._states:
+            self._states.keep(chunk.slot, checkpoint)
+        if self._rings:
+            self._rings.keep(chunk.slot, checkpoint, chunk.end)
+
     def _place(self, chunk: Chunk, row: int) -> int:
         rows, table = len(chunk.tokens), chunk.slot * self.pages
         end = row + rows
@@ -103,6 +122,7 @@ class CpuRunner:
             self._tokens[row], self._positions[row], self._table_of[row] = chunk.tokens[0], chunk.start, table
             self._slots[row] = chunk.slot
         else:
+            assert self.rings is None or rows <= self.rings.chunk, "a chunk that overwrites what its own rows see"
             self._tokens[row:end] = list(chunk.tokens)
             self._positions[row:end] = list(range(chunk.start, chunk.end))
             self._table_of[row:end] = [table] * rows

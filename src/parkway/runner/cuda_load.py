@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, stacked
 from parkway.backends.cuda.fast import FastLinears, FastOps
 from parkway.backends.cuda.linears import ExactLinears
-from parkway.backends.cuda.operations import CudaOps, Pool
+from parkway.backends.cuda.operations import CudaOps, Pool, RingPages
 from parkway.backends.cuda.tuner import Tuner
 from parkway.backends.cuda.weights import FLOATS, CudaMatrix, Together, pack, together
 from parkway.backends.quant import decode
@@ -32,6 +32,7 @@ from parkway.fingerprint import VERSION, fingerprint
 from parkway.machine import cache_folder, gpu, gpu_driver
 from parkway.memory.cuda_checkpoints import CudaCheckpoints, checkpoint_bytes
 from parkway.memory.cuda_page_store import CudaPageStore, page_bytes
+from parkway.memory.cuda_ring_store import allocate as ring_pages
 from parkway.memory.cuda_state_store import allocate
 from parkway.models import FAMILIES, Dense, architecture_of, build_model
 from parkway.models.hybrid import Hybrid
@@ -41,7 +42,7 @@ from parkway.plan.step import PAGE_TOKENS
 from parkway.runner.cuda_compile import DELTA_NETS, EXPERTS, GELU, compile_side_by_side, subjects
 from parkway.runner.cuda_runner import CudaRunner
 from parkway.runner.cuda_step import Sizes, Steps
-from parkway.runner.fit import MOST_CHECKPOINT_BYTES, checkpoints_for, room_for
+from parkway.runner.fit import MOST_CHECKPOINT_BYTES, RingUse, Room, checkpoints_for, room_with_rings
 from parkway.weights.checkpoint import Checkpoint, RawTensor
 
 logger = logging.getLogger(__name__)
@@ -104,30 +105,36 @@ class CudaModel:
     def vocab_size(self) -> int:
         return self.family.config.vocabulary
 
-    def runner(self, settings: EngineSettings) -> CudaRunner:
+    @property
+    def window(self) -> int:
+        return max(self.family.config.windows)
+
+    def runner(
+        self, settings: EngineSettings, chunk_tokens: int | None = None, rings: RingUse = "saving"
+    ) -> CudaRunner:
         """A runner with a pool and buffers of its own. Raises NoRoom."""
         with _room(self.device, f"--ctx-size {settings.ctx_size}, --parallel {settings.parallel}: the buffers"):
-            return self._runner(settings)
+            return self._runner(settings, chunk_tokens, rings)
 
-    def _runner(self, settings: EngineSettings) -> CudaRunner:
+    def _runner(self, settings: EngineSettings, chunk_tokens: int | None, use: RingUse) -> CudaRunner:
         config, device = self.family.config, self.device
         states = allocate(settings.parallel, config.states, device.torch) if config.states else None
         rooms = Rooms()
         rooms.reserve(self.decoded, device.torch)
-        reserved = RESERVED_BYTES + (MOST_CHECKPOINT_BYTES if states else 0)
-        free_bytes = int((device.free_bytes - reserved) * POOL_SHARE)
-        size = page_bytes(config.kv)
-        room = room_for(settings, free_bytes=free_bytes, page_bytes=size, ctx_train=config.ctx_train)
-        store = CudaPageStore(room.tokens, config.kv, device.torch)
-        checkpoints, before = _checkpoints(states, store, device) if states else None, device.used_bytes
+        rows = max(settings.batch_size or BATCH_TOKENS, settings.parallel)
+        room = self._space(settings, rows, chunk_tokens, use)
+        pages, ringed = pages_for(room.n_ctx), len(room.rings.layers) if room.rings else 0
+        store = CudaPageStore(room.tokens, replace(config.kv, layers=config.kv.layers - ringed), device.torch)
+        rings = ring_pages(settings.parallel, room.rings, config.kv, pages, device.torch) if room.rings else None
+        checkpoints, before = _checkpoints(states, rings, store, room, device), device.used_bytes
         turns = {id(rope): torch.from_numpy(rope.turns(room.n_ctx)).to(device.torch) for rope in config.ropes}
         cut = self.verdict.allowed("delta_net", delta.candidates(config.states))[0] if config.states else None
-        pool = Pool(config.kv, config.heads, store.memory, turns, states, cut)
+        pool = Pool(config.kv, config.heads, store.memory, turns, states, cut, rings)
         sizes = Sizes(
             slots=settings.parallel,
-            rows=max(settings.batch_size or BATCH_TOKENS, settings.parallel),
+            rows=rows,
             logit_rows=max(MAX_LOGIT_ROWS, settings.parallel),
-            pages=pages_for(room.n_ctx),
+            pages=pages,
         )
         steps = Steps(
             self.family,
@@ -141,11 +148,23 @@ class CudaModel:
         n_ctx = min(room.n_ctx, store.pages * PAGE_TOKENS)
         verdict = str(self.verdict)
         runner = CudaRunner(steps, store, checkpoints, device, exact=exact, bit_check=verdict, n_ctx=n_ctx)
-        if config.states and checkpoints is not None:
-            runner.state_bytes = settings.parallel * delta.slot_bytes(config.states) + checkpoints.bytes
         runner.warm()
         runner.buffer_bytes = device.used_bytes - before + rooms.bytes
         return runner
+
+    def _space(self, settings: EngineSettings, rows: int, chunk_tokens: int | None, use: RingUse) -> Room:
+        config = self.family.config
+        reserved = RESERVED_BYTES + (MOST_CHECKPOINT_BYTES if config.states else 0)
+        return room_with_rings(
+            settings,
+            config.attention,
+            rows=rows,
+            chunk_tokens=chunk_tokens,
+            use=use,
+            free_bytes=int((self.device.free_bytes - reserved) * POOL_SHARE),
+            layer_bytes=page_bytes(replace(config.kv, layers=1)),
+            ctx_train=config.ctx_train,
+        )
 
     def _operations(self, pool: Pool, settings: EngineSettings, rooms: Rooms) -> CudaOps:
         group, head_dim = pool.heads // pool.kv.kv_heads, pool.kv.head_dim
@@ -160,10 +179,14 @@ class CudaModel:
         return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, early_above)
 
 
-def _checkpoints(states: delta.States, store: CudaPageStore, device: Device) -> CudaCheckpoints:
-    free_bytes = device.free_bytes - RESERVED_BYTES
-    count = checkpoints_for(store.pages, store.bytes, checkpoint_bytes(states), free_bytes)
-    return CudaCheckpoints.allocate(count, states)
+def _checkpoints(
+    states: delta.States | None, rings: RingPages | None, store: CudaPageStore, room: Room, device: Device
+) -> CudaCheckpoints | None:
+    if not (states or rings):
+        return None
+    unit_bytes, free_bytes = checkpoint_bytes(states, rings), device.free_bytes - RESERVED_BYTES
+    count = checkpoints_for(store.pages, store.bytes, unit_bytes, free_bytes, room.checkpoints)
+    return CudaCheckpoints.allocate(count, states, rings)
 
 
 @contextmanager

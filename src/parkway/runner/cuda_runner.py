@@ -59,8 +59,9 @@ class CudaRunner:
         bit_check: str,
         n_ctx: int,
     ) -> None:
-        """`checkpoints`: of states, where the steps keep any."""
-        assert (checkpoints is None) == (steps.pool.states is None), "states without checkpoints, or the reverse"
+        """`checkpoints`: of states and rings, where slots have any."""
+        states, rings = steps.pool.states, steps.pool.rings
+        assert (checkpoints is None) == (not states and not rings), "slots without checkpoints, or the reverse"
         self.exact = exact
         self.bit_check = bit_check
         self.n_ctx = n_ctx
@@ -73,8 +74,10 @@ class CudaRunner:
         self.logit_rows = steps.sizes.logit_rows
         self.embedding_width = steps.family.config.width
         self.checkpoints = None if checkpoints is None else len(checkpoints)
-        self.state_bytes = 0
-        """Told by whoever has allocated them."""
+        self.checkpoint_bytes = 0 if checkpoints is None else checkpoints.bytes
+        self.rings = rings.shape if rings else None
+        self.ring_bytes = rings.pages.nbytes if rings else 0
+        self.state_bytes = (states.bytes if states else 0) + self.ring_bytes + self.checkpoint_bytes
         self._checkpoints = checkpoints
         self._steps = steps
         self._store = store
@@ -165,13 +168,13 @@ class CudaRunner:
         if checkpoints := self._checkpoints:
             for chunk in plan.chunks:
                 if chunk.state_from is not None:
-                    checkpoints.begin(chunk.slot, chunk.state_from)
+                    checkpoints.begin(chunk.slot, chunk.state_from, chunk.start)
 
     def _keep_checkpoints(self, plan: StepPlan) -> None:
         if checkpoints := self._checkpoints:
             for chunk in plan.chunks:
                 if chunk.state_to is not None:
-                    checkpoints.keep(chunk.slot, chunk.state_to)
+                    checkpoints.keep(chunk.slot, chunk.state_to, chunk.end)
 
     def _change_tables(self, plan: StepPlan, buffers: "_Buffers") -> int:
         """Writes what differs from the page tables that the device has, where one differs; returns how many pages."""
@@ -193,6 +196,7 @@ class CudaRunner:
         """Writes a plan's rows: tokens, places, what each logit row is for, its edits, and attention's work."""
         chunks = plan.chunks
         counts = np.array([len(chunk.tokens) for chunk in chunks], np.int32)
+        assert not self.rings or max(counts, default=0) <= self.rings.chunk, "a chunk that overwrites what its rows see"
         slots = np.array([chunk.slot for chunk in chunks], np.int32)
         starts = np.array([chunk.start for chunk in chunks], np.int32)
         firsts = np.cumsum(counts, dtype=np.int32) - counts

@@ -11,6 +11,7 @@ from parkway.machine import gpu
 from parkway.models import architecture_of
 from parkway.runner import Runner
 from parkway.runner.cpu_load import load_on_cpu
+from parkway.runner.fit import RingUse
 from parkway.weights import open_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -27,9 +28,13 @@ class Model(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def weight_bytes(self) -> int: ...
+    @property
+    def window(self) -> int:
+        """The largest that a layer sees; 0 where none sees a window only."""
 
-    def runner(self, settings: EngineSettings) -> Runner:
-        """A runner with a pool and buffers of its own. Raises NoRoom, BadSetting."""
+    def runner(self, settings: EngineSettings, chunk_tokens: int | None = None, rings: RingUse = "saving") -> Runner:
+        """A runner with a pool and buffers of its own. `chunk_tokens`: the most rows of one chat in a step, where that
+        is known; what rings have room for is at most that. Raises NoRoom, BadSetting."""
 
 
 def load_model(path: Path, settings: EngineSettings) -> Model:

@@ -4,7 +4,7 @@ How much is computed is decided here."""
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Literal
 
@@ -31,6 +31,10 @@ SCORED = 150
 """Prompt tokens of a scorer, which wants their log-probabilities: they take a few steps at least."""
 
 
+BEYOND = 3 * PAGE_TOKENS + 3
+"""Prompt tokens of a subject beyond a window: more than a ring has, where chunks are of 100 tokens at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Crowd:
     """So many chats for beside a subject, and what their lengths in tokens are drawn from. `scored`: about every third
@@ -49,7 +53,8 @@ class Size:
     A subject goes through `cycles` parks and returns at least; where those are far apart it has the prompt of
     `LASTING` tokens. Where a step computes one token of a prompt, a subject's has `longest_by_ones` at most, a quarter
     of that where it is computed again and again. There, and where many wait for a slot, the first crowd is beside it,
-    else the last.
+    else the last. Where layers see a window, one of `widest_window` at most, a subject's prompt is longer than their
+    rings.
     """
 
     subject_prompts: tuple[int, ...]
@@ -57,6 +62,13 @@ class Size:
     crowds: tuple[Crowd, ...]
     longest_by_ones: int
     sample: int
+    widest_window: int
+
+    def beyond(self, window: int) -> "Size":
+        """The same for a model some of whose layers see such a window."""
+        if not 0 < window <= self.widest_window:
+            return self
+        return replace(self, subject_prompts=(*self.subject_prompts, window + BEYOND))
 
     def answer_tokens(self, park_every: int) -> int:
         """Of a subject: one token more than its last park needs."""
@@ -65,7 +77,12 @@ class Size:
 
 _CPU_SIZES: dict[Mode, Size] = {
     "quick": Size(
-        (5, 65, 130), cycles=2, crowds=(Crowd(15, range(1, 17), range(3, 9)),), longest_by_ones=130, sample=2
+        (5, 65, 130),
+        cycles=2,
+        crowds=(Crowd(15, range(1, 17), range(3, 9)),),
+        longest_by_ones=130,
+        sample=2,
+        widest_window=512,
     ),
     "full": Size(
         (5, 63, 64, 65, 130, 300),
@@ -73,6 +90,7 @@ _CPU_SIZES: dict[Mode, Size] = {
         crowds=(Crowd(15, range(1, 17), range(3, 9)), Crowd(15, range(1, 120), (*range(8, 33), *[50] * 9))),
         longest_by_ones=300,
         sample=8,
+        widest_window=1024,
     ),
 }
 _GPU_SIZES: dict[Mode, Size] = {
@@ -82,6 +100,7 @@ _GPU_SIZES: dict[Mode, Size] = {
         crowds=(Crowd(63, range(1, 9), range(2, 5), scored=False), Crowd(63, range(1, 41), range(6, 11))),
         longest_by_ones=65,
         sample=3,
+        widest_window=1024,
     ),
     "full": Size(
         (5, 63, 64, 65, 255, 256, 257, 513, 1025),
@@ -92,6 +111,7 @@ _GPU_SIZES: dict[Mode, Size] = {
         ),
         longest_by_ones=257,
         sample=4,
+        widest_window=4096,
     ),
 }
 SIZES: dict[Device, dict[Mode, Size]] = {"cpu": _CPU_SIZES, "cuda": _GPU_SIZES}

@@ -32,7 +32,8 @@ def run(path: Path, mode: Mode, seed: int, settings: EngineSettings | None = Non
     device = chosen_device(settings)
     axes = AXES[device]
     model = load_model(path, replace(settings, device=device))
-    trials = _trials(model, Cast.drawn(SIZES[device][mode], model.vocab_size, seed), device, settings)
+    cast = Cast.drawn(SIZES[device][mode].beyond(model.window), model.vocab_size, seed)
+    trials = _trials(model, cast, device, settings)
     seconds = time.perf_counter() - began
     told = report.summary(trials, device=device, mode=mode, seed=seed, seconds=seconds, fingerprint=model.fingerprint)
     Console(width=max(Console().width, report.WIDTH)).print(report.tables(trials, axes))

@@ -24,7 +24,10 @@ INTERVAL = 2 * PAGE_TOKENS
 
 
 class Engines(Protocol):
-    """Makes engines one after the other; each is used up before the next is asked for."""
+    """Makes engines one after the other; each is used up before the next is asked for.
+
+    Alone no layer has a ring; together those that see a window have one where there is room, small enough to go round.
+    """
 
     def alone(self, pages: int) -> Engine:
         """A plain engine: one slot, prompts in one chunk, nobody parked, no page shared, one thread or no graphs."""
@@ -55,7 +58,7 @@ class OwnRunners:
     def alone(self, pages: int) -> Engine:
         rows = pages * PAGE_TOKENS
         settings = replace(self._settings, ctx_size=rows, batch_size=rows, parallel=1, threads=1)
-        return _alone(self._model, self._model.runner(settings), pages)
+        return _alone(self._model, self._model.runner(settings, rings="never"), pages)
 
     def together(self, occasion: Occasion) -> Engine:
         configuration = occasion.configuration
@@ -66,7 +69,7 @@ class OwnRunners:
             batch_size=occasion.step_rows,
             threads=configuration.threads,
         )
-        return _together(self._model, self._model.runner(settings), occasion)
+        return _together(self._model, self._model.runner(settings, configuration.chunk, "fitting"), occasion)
 
 
 class SharedRunners:
@@ -91,7 +94,8 @@ class SharedRunners:
 
     def _runner(self, graphs: Switch) -> Runner:
         if graphs not in self._runners:
-            self._runners[graphs] = self._model.runner(replace(self._settings, cuda_graphs=graphs))
+            settings = replace(self._settings, cuda_graphs=graphs)
+            self._runners[graphs] = self._model.runner(settings, rings="fitting" if graphs == "on" else "never")
         return self._runners[graphs]
 
 
@@ -107,7 +111,7 @@ def _together(model: Model, runner: Runner, occasion: Occasion) -> Engine:
     limits = replace(
         _limits(runner, slots=slots, pages=occasion.pages, rows=occasion.step_rows),
         logit_rows=min(runner.logit_rows, slots + scored_rows) if scored_rows else runner.logit_rows,
-        chunk_tokens=configuration.chunk,
+        chunk_tokens=_least(configuration.chunk, runner.rings.chunk if runner.rings else None),
         prefix_cache=configuration.prefix != "cold",
         host_pages=min(copies.pages, occasion.host_pages),
         # A chat that is computed again gets only a little further in each turn: turns would take too long.
@@ -115,6 +119,11 @@ def _together(model: Model, runner: Runner, occasion: Occasion) -> Engine:
         knobs=Knobs(park_every=configuration.park_every, forget=True),
     )
     return Engine(runner, limits, engine_on(model, runner, limits, copies).facts, copies, copies.clock)
+
+
+def _least(*bounds: int | None) -> int | None:
+    """Of bounds, None being none."""
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _copies(runner: Runner, occasion: Occasion) -> Copies:

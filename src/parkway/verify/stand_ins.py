@@ -30,7 +30,10 @@ class Elsewhere:
         self.bit_check = runner.bit_check
         self.embedding_width = runner.embedding_width
         self.checkpoints = runner.checkpoints
+        self.rings = runner.rings
         self.state_bytes = runner.state_bytes
+        self.ring_bytes = runner.ring_bytes
+        self.checkpoint_bytes = runner.checkpoint_bytes
         self.ahead = runner.ahead
         self._runner = runner
         self._places = pages

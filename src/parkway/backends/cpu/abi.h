@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define PK_ABI_VERSION 7
+#define PK_ABI_VERSION 8
 #define PK_MAX_TOP 20
 
 // Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in

@@ -174,7 +174,7 @@ template <class T> void attention(const pk_step *step, const pk_instr *in, int64
     for (int64_t item = begin; item < end; item++) {
         const int64_t pair = splits ? item / splits : item, head = pair % layout.kv_heads;
         const pk_tile tile = splits ? pk_tile{(int32_t)(pair / layout.kv_heads), 1} : step->tiles[pair / layout.kv_heads];
-        const int32_t *pages = batch->pages + batch->table_of[tile.row];
+        const int32_t *pages = layout.pages_of(batch, tile.row);
         const int64_t all_queries = tile.rows * shared, batches = (all_queries + MAX_QUERIES - 1) / MAX_QUERIES;
         for (int64_t b = 0; b < batches; b++) {
             const int64_t from = all_queries * b / batches, to = all_queries * (b + 1) / batches;

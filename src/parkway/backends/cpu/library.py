@@ -13,7 +13,7 @@ from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
 from parkway.machine import cache_folder
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 MAX_TOP = 20
 ALIGNMENT_BYTES = 64
 ROW_TILE = 16
@@ -93,7 +93,10 @@ class Instruction(C.Structure):
 class Layout(C.Structure):
     """Where a layer lies in a page; rows.h explains."""
 
-    _fields_ = [(name, C.c_int64) for name in ("kv_heads", "head_dim", "page_bytes", "layer_bytes", "layer")]
+    _fields_ = [
+        *[(name, C.c_int64) for name in ("kv_heads", "head_dim", "page_bytes", "layer_bytes", "layer")],
+        ("tables", C.c_void_p),
+    ]
 
 
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from parkway.backends import Activation, Attention, DeltaNet, Experts, KvShape, StateShape
+from parkway.backends import Activation, Attention, DeltaNet, Experts, KvShape, Rings, StateShape
 from parkway.backends.cpu import recorder_attention, recorder_experts, recorder_states
 from parkway.backends.cpu.arena import Value, place
 from parkway.backends.cpu.library import FIXED, LOGIT_ROWS, ROWS, Instruction, Memory, Segment, kernel
@@ -19,6 +19,15 @@ from parkway.plan.step import PAGE_TOKENS
 
 MAX_SEGMENTS = 3
 """Matrices of one instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingMemory:
+    """`tables`: int32 [slots, pages], cut as a step's page tables are."""
+
+    shape: Rings
+    memory: Memory
+    tables: npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,8 @@ class Machine:
     states: StateShape | None = None
     state_memory: Memory | None = None
     """Of all slots, where layers keep states."""
+    rings: RingMemory | None = None
+    """Of all slots, where layers that see a window have pages of their own."""
 
     @property
     def kv_type(self) -> str:

@@ -78,9 +78,12 @@ void take(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, i
 }
 
 // Where a page keeps the keys and values of one layer: keys as tiles of 16 positions [head, tile, lane of head, position]
-// so that a tile's scores are 16 sums side by side, values [head, position, lane of head].
+// so that a tile's scores are 16 sums side by side, values [head, position, lane of head]. `tables`: page tables of all
+// slots, cut as the batch's are, where a layer's pages follow from the slot alone; null: they are the batch's.
 struct Layout {
     int64_t kv_heads, head_dim, page_bytes, layer_bytes, layer;
+    const int32_t *tables;
+    const int32_t *pages_of(const pk_batch *batch, int64_t row) const { return (tables ? tables : batch->pages) + batch->table_of[row]; }
     template <class T> T *keys(uint8_t *pool, int64_t page, int64_t head, int64_t tile) const {
         return (T *)(pool + page * page_bytes + layer * layer_bytes) + (head * (PK_PAGE / 16) + tile) * head_dim * 16;
     }
@@ -108,7 +111,7 @@ template <class T> void rope_and_write(const pk_step *step, const pk_instr *in, 
     uint8_t *pool = (uint8_t *)in->p[4];
     for (int64_t r = begin; r < end; r++) {
         const int64_t position = batch->positions[r], at = position % PK_PAGE;
-        const int64_t page = batch->pages[batch->table_of[r] + position / PK_PAGE];
+        const int64_t page = layout.pages_of(batch, r)[position / PK_PAGE];
         const float *turns = (const float *)in->p[5] + position * 2 * half;
         float *q = (float *)in->p[0] + r * in->n[5], *k = (float *)in->p[1] + r * in->n[6];
         const float *v = (const float *)in->p[2] + r * in->n[6];

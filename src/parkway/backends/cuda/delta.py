@@ -52,6 +52,10 @@ class States:
     gains: torch.Tensor
     inputs: torch.Tensor
 
+    @property
+    def bytes(self) -> int:
+        return len(self.matrices) * slot_bytes(self.shape)
+
     @classmethod
     def allocate(cls, slots: int, shape: StateShape, device: torch.device) -> "States":
         made = {

@@ -64,7 +64,7 @@ class FastOps(CudaOps):
             if count <= FEW_TOKENS:
                 continue
             rows = slice(first, first + count)
-            keys, values = self._gathered(slot, start + count, how.layer)
+            keys, values = self._gathered(slot, start + count, how)
             attended = scaled_dot_product_attention(
                 by_head[rows].transpose(0, 1)[None],
                 keys,
@@ -86,10 +86,11 @@ class FastOps(CudaOps):
         self.step = step
         return attended
 
-    def _gathered(self, slot: int, tokens: int, layer: int) -> tuple[torch.Tensor, ...]:
+    def _gathered(self, slot: int, tokens: int, how: Attention) -> tuple[torch.Tensor, ...]:
         """Keys and values of a chat's first tokens, bf16 [1, kv_heads, tokens, head_dim] each."""
-        pages = self.step.tables[slot, : -(-tokens // PAGE_TOKENS)].long()
-        lying = self._pool.pages[pages, layer].permute(1, 2, 0, 3, 4)
+        pool, layer, tables = self._place(how)
+        pages = tables[slot, : -(-tokens // PAGE_TOKENS)].long()
+        lying = pool[pages, layer].permute(1, 2, 0, 3, 4)
         return tuple(lying.reshape(2, 1, self._pool.kv.kv_heads, -1, self._pool.kv.head_dim)[:, :, :, :tokens])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from parkway.backends import Activation, Attention, DeltaNet, Experts, KvShape
+from parkway.backends import Activation, Attention, DeltaNet, Experts, KvShape, Rings, place_of
 from parkway.backends.cuda import attention, delta, delta_rows, pointwise, rows
 from parkway.backends.cuda.attention import Choices, Scratch, Work
 from parkway.backends.cuda.attention_work import SPLIT, Chunks, Sizes
@@ -46,9 +46,21 @@ class StepTensors:
 
 
 @dataclass(frozen=True, slots=True)
+class RingPages:
+    """Pages of slots, as `Pool` has them, for layers that see a window; `tables` int32 [slots, pages] never change."""
+
+    shape: Rings
+    pages: torch.Tensor
+    tables: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
-    """Where KV lies: bf16 [pages, layers, 2, kv_heads, 64, head_dim]. `turns`: what rows are turned by, float32, by the
-    id of each Rope. `states`: of slots, where layers keep them; `delta_config`: how those are computed."""
+    """Where KV lies: bf16 [pages, layers, 2, kv_heads, 64, head_dim], but for layers with `rings`. `kv`: of both.
+
+    `turns`: what rows are turned by, float32, by the id of each Rope. `states`: of slots, where layers keep them;
+    `delta_config`: how those are computed.
+    """
 
     kv: KvShape
     heads: int
@@ -56,6 +68,7 @@ class Pool:
     turns: Mapping[int, torch.Tensor]
     states: delta.States | None = None
     delta_config: delta.Config | None = None
+    rings: RingPages | None = None
 
 
 class CudaOps:
@@ -139,9 +152,10 @@ class CudaOps:
         return self._linears.gated(x, gate, up, activation)
 
     def rope_and_write(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: Attention) -> torch.Tensor:
-        step, pool = self.step, self._pool
-        turns = pool.turns[id(how.rope)] if how.rope else None
-        places = (turns, step.positions, step.slots, step.tables, pool.pages, how.layer, how.rope)
+        step = self.step
+        turns = self._pool.turns[id(how.rope)] if how.rope else None
+        pages, layer, tables = self._place(how)
+        places = (turns, step.positions, step.slots, tables, pages, layer, how.rope)
         return rows.rope_and_write(q, k, v, *places, how.norms, pdl=self.early)
 
     def attention(self, q: torch.Tensor, how: Attention) -> torch.Tensor:
@@ -150,9 +164,7 @@ class CudaOps:
         out = torch.empty(by_head.shape, dtype=torch.bfloat16, device=q.device)
         attention.attention(
             by_head,
-            pool.pages,
-            how.layer,
-            step.tables,
+            *self._place(how),
             step.works[how.window],
             self._scratch,
             out,
@@ -164,6 +176,12 @@ class CudaOps:
             pdl=self.early,
         )
         return out.view(len(q), -1)
+
+    def _place(self, how: Attention) -> tuple[torch.Tensor, int, torch.Tensor]:
+        """Pages that hold a layer, its number there, and page tables."""
+        rings = self._pool.rings
+        in_ring, layer = place_of(how.layer, rings.shape if rings else None)
+        return (rings.pages, layer, rings.tables) if rings and in_ring else (self._pool.pages, layer, self.step.tables)
 
     def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         return pointwise.sigmoid_gate(x, gate, pdl=self.early)
