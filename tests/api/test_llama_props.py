@@ -139,3 +139,16 @@ async def test_errors_at_their_paths_have_their_shape(within: Connect) -> None:
         other = await http.post("/v1/completions", json={"prompt": 5})
     assert answer.json()["error"].items() >= {"code": 400, "type": "invalid_request_error", "param": "tokens"}.items()
     assert other.json()["error"]["code"] is None
+
+
+async def test_vllms_tokenizer_is_there_too(within: Connect) -> None:
+    """lm-eval's `tokenizer_backend=remote` lives of these: without them it needs the model's folder beside the server."""
+    text = byte_text()
+    text.tokenizer._bos_id = 7
+    async with within(FakeDoor(), text) as http:
+        told = (await http.get("/tokenizer_info")).json()
+        assert told == {"bos_token": None, "eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+        answer = await http.post("/tokenize", json={"prompt": "a<|im_end|>", "add_special_tokens": False})
+        assert answer.json() == {"tokens": [97, EOS], "count": 2, "max_model_len": 256}
+        assert (await http.post("/tokenize", json={"prompt": "a"})).json()["tokens"] == [7, 97]
+        assert (await http.post("/detokenize", json={"tokens": [97, EOS]})).json()["prompt"] == "a<|im_end|>"

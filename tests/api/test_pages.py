@@ -94,8 +94,8 @@ async def test_tokenize(within: Connect) -> None:
 async def test_detokenize(within: Connect) -> None:
     async with within(FakeDoor()) as http:
         answer = await http.post("/detokenize", json={"tokens": [97, *"é".encode(), EOS, 0xC3]})
-        assert answer.json() == {"content": "aé<|im_end|>\ufffd"}
-        assert (await http.post("/detokenize", json={"tokens": []})).json() == {"content": ""}
+        assert answer.json()["content"] == "aé<|im_end|>\ufffd"
+        assert (await http.post("/detokenize", json={"tokens": []})).json()["content"] == ""
 
 
 async def test_slots_before_the_engine_has_told_any(within: Connect) -> None:
