@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from parkway.errors import BadRequest, EngineDied, ParkwayError, PoolFull
+from parkway.errors import BadRequest, ChatFailed, EngineDied, ParkwayError, PoolFull
 
 Pooling = Literal["last", "mean"]
 MAX_LOGPROBS = 20
@@ -176,7 +176,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
     `cached_tokens`: how many tokens of the prompt were not computed because their pages were there; told once, when
     the prompt has been. One with a notice has nothing else. The last tells what parks there were, and has the embedding
-    if one was asked for: float32, little-endian, of no particular length.
+    if one was asked for: float32, little-endian, of no particular length. `died`: the error is the engine's end.
     """
 
     request_id: int
@@ -189,12 +189,13 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     notice: Notice | None = None
     preempt: Preempt = Preempt()
     embedding: bytes = b""
+    died: bool = False
 
     @property
     def failure(self) -> ParkwayError:
         """What an error is to whoever asked."""
         error = self.error or "the engine gave up the request"
-        return PoolFull(error) if error == POOL_FULL else EngineDied(error)
+        return (EngineDied if self.died else PoolFull if error == POOL_FULL else ChatFailed)(error)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
