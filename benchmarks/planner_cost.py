@@ -37,7 +37,7 @@ class IdleRunner:
     exact = True
     bit_check: str | None = None
     embedding_width = 0
-    state_bytes = 0
+    state_bytes = checkpoint_bytes = 0
     checkpoints: int | None = None
 
     def __init__(self, chats: int, ahead: int) -> None:

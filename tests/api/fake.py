@@ -78,6 +78,8 @@ class FakeDoor:
             fingerprint=FINGERPRINT,
             weight_bytes=1,
             pool_bytes=2,
+            state_bytes=20,
+            checkpoint_bytes=24,
             host_bytes=3,
         )
         self.snapshot = Snapshot(

@@ -50,7 +50,7 @@ class ToyRunner:
     pool_bytes = 16
     page_bytes = 1
     embedding_width = 2
-    state_bytes = 0
+    state_bytes = checkpoint_bytes = 0
     checkpoints: int | None = None
     n_ctx = 512
     buffer_bytes = 0

@@ -64,6 +64,10 @@ class Runner(Protocol):
         """Of what slots keep beside pages, and of the checkpoints of that."""
 
     @property
+    def checkpoint_bytes(self) -> int:
+        """Of those, the checkpoints'."""
+
+    @property
     def page_bytes(self) -> int: ...
 
     @property

@@ -42,6 +42,7 @@ class CpuRunner:
         self.n_ctx = n_ctx
         self.buffer_bytes = program.buffer_bytes
         self.state_bytes = states.bytes if states else 0
+        self.checkpoint_bytes = states.checkpoint_bytes if states else 0
         self.checkpoints = states.checkpoints if states else None
         self.embedding_width = hidden.shape[1]
         self._hidden = hidden

@@ -73,6 +73,7 @@ class CudaRunner:
         self.logit_rows = steps.sizes.logit_rows
         self.embedding_width = steps.family.config.width
         self.checkpoints = None if checkpoints is None else len(checkpoints)
+        self.checkpoint_bytes = 0 if checkpoints is None else checkpoints.bytes
         self.state_bytes = 0
         """Told by whoever has allocated them."""
         self._checkpoints = checkpoints

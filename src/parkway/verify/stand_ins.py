@@ -31,6 +31,7 @@ class Elsewhere:
         self.embedding_width = runner.embedding_width
         self.checkpoints = runner.checkpoints
         self.state_bytes = runner.state_bytes
+        self.checkpoint_bytes = runner.checkpoint_bytes
         self.ahead = runner.ahead
         self._runner = runner
         self._places = pages
