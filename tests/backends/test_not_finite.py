@@ -11,8 +11,8 @@ from parkway.runner import NOT_FINITE
 from parkway.runner.edits import Edits
 from tests.backends.drawn_chains import as_chain, no_edits
 from tests.backends.drawn_edits import drawn_edits
-from tests.backends.rig import ISAS
-from tests.backends.test_sampler import FILTERS, Float32s, SamplerRig, order, random_logits
+from tests.backends.rig import ISAS, Float32s
+from tests.backends.test_sampler import FILTERS, SamplerRig, order, random_logits
 
 HOWS = {"greedy": SamplingParams(temperature=0), **FILTERS}
 BROKEN = {

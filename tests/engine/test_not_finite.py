@@ -1,6 +1,5 @@
 """A model that computes no numbers for some chats: each of those ends with an error of its own, the others go on."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ def broken_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=str,
 )
-def test_a_model_of_nan_on_the_cpu(broken_file: Path, how: Mapping[str, Any]) -> None:
+def test_a_model_of_nan_on_the_cpu(broken_file: Path, how: dict[str, Any]) -> None:
     with LLM(broken_file, ctx_size=256, parallel=2, device="cpu") as llm:
         for _ in range(2):  # the engine lives
             with pytest.raises(ChatFailed, match="not finite"):

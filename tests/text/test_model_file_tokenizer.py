@@ -59,7 +59,7 @@ def bpe() -> bytes:
 
 
 def tokenizer_of(model: bytes, vocabulary: int = 0, added: Any = None, **settings: Any) -> Tokenizer:
-    said = {
+    said: dict[str, Any] = {
         "general.architecture": "llama",
         "llama.vocab_size": vocabulary,
         "tokenizer.huggingface.json": None,
@@ -88,7 +88,7 @@ def test_pieces_are_the_text(bpe: bytes, line: str) -> None:
 
 def test_bos_and_ends_are_the_files(bpe: bytes) -> None:
     tokenizer = tokenizer_of(bpe, vocabulary=500)
-    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.stop_ids) == ("<s>", "</s>", {2})
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.stop_ids) == ("<s>", "</s>", frozenset({2}))
     assert tokenizer.with_bos([9]) == [1, 9]
     assert tokenizer.vocab_size == 500
     assert tokenizer.special_ids == {0, 1, 2}
