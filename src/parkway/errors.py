@@ -10,6 +10,7 @@ ParkwayError
 │   └── ContextExceeded   the prompt alone is longer than the context
 ├── ShuttingDown          the server drains or stops; becomes a 503
 ├── Overloaded            too many requests wait; becomes a 429 that says when to come back
+├── ChatFailed            one chat can't go on, and nobody else notices: no token may follow, or no number came
 ├── PoolFull              chats outgrew the pool together, and --preempt off forbids to park one
 └── EngineDied            the engine is gone; every open request gets this
 """
@@ -81,6 +82,10 @@ class Overloaded(ParkwayError):
     def __init__(self, message: str, retry_seconds: int) -> None:
         super().__init__(message)
         self.retry_seconds = retry_seconds
+
+
+class ChatFailed(ParkwayError):
+    pass
 
 
 class PoolFull(ParkwayError):

@@ -58,7 +58,8 @@ class LLM:
     def generate(self, prompts: Prompts, params: SamplingParams | None = None) -> list[Completion]:
         """Answer one prompt or many at once, in their order. A prompt is a text or token ids.
 
-        All prompts share one seed and differ by their index. Raises BadRequest, ContextExceeded, EngineDied.
+        All prompts share one seed and differ by their index.
+        Raises BadRequest, ContextExceeded, ChatFailed, EngineDied.
         """
         return self._completed([self._ids(prompt) for prompt in _listed(prompts)], params)
 
@@ -68,7 +69,7 @@ class LLM:
         """A row of the Euclidean length 1 for each text (or list of token ids), in their order.
 
         `pooling`: of the last token, or the mean over all; None: as the file says. `dimensions`: so many of the
-        numbers; None: all. Raises BadRequest, ContextExceeded, EngineDied.
+        numbers; None: all. Raises BadRequest, ContextExceeded, ChatFailed, EngineDied.
         """
         width = self._door.facts.embedding_width
         wanted = width if dimensions is None else dimensions
@@ -178,7 +179,7 @@ class _Answer:
         )
 
     def take(self, output: Output) -> str | None:
-        """Add what has come; returns the finish reason if that ended the answer. Raises EngineDied, PoolFull."""
+        """Add what has come; returns why that ended the answer, if so. Raises ChatFailed, EngineDied, PoolFull."""
         if output.finish_reason == "error":
             raise output.failure
         self._prompt_logprobs += output.prompt_logprobs

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from parkway.errors import BadRequest, EngineDied, ParkwayError, PoolFull
+from parkway.errors import BadRequest, ChatFailed, EngineDied, ParkwayError, PoolFull
 
 Pooling = Literal["last", "mean"]
 MAX_LOGPROBS = 20
@@ -176,7 +176,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
     `cached_tokens`: how many tokens of the prompt were not computed because their pages were there; told once, when
     the prompt has been. One with a notice has nothing else. The last tells what parks there were, and has the embedding
-    if one was asked for: float32, little-endian, of no particular length.
+    if one was asked for: float32, little-endian, of no particular length. `died`: the error is the engine's end.
     """
 
     request_id: int
@@ -189,21 +189,21 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     notice: Notice | None = None
     preempt: Preempt = Preempt()
     embedding: bytes = b""
+    died: bool = False
 
     @property
     def failure(self) -> ParkwayError:
         """What an error is to whoever asked."""
         error = self.error or "the engine gave up the request"
-        return PoolFull(error) if error == POOL_FULL else EngineDied(error)
+        return (EngineDied if self.died else PoolFull if error == POOL_FULL else ChatFailed)(error)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
 
-    `state_bytes`: of what slots keep beside pages, and of the checkpoints of that. `host_bytes`: room for the pages of
-    parked chats; 0 where they are computed again instead.
-    `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
-    whose kernels have one order of sums by construction. `embedding_width`: numbers of an embedding.
+    `state_bytes`: of what slots keep beside pages; `checkpoint_bytes`: of copies of that. `host_bytes`: room for pages
+    of parked chats; 0 where they are computed again. `exact`: answers don't depend on the traffic. `bit_check`: what
+    the check of that found; None on the CPU, whose kernels have one order of sums. `embedding_width`: its numbers.
     """
 
     model: str
@@ -216,12 +216,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int
     pool_bytes: int
     state_bytes: int = 0
+    checkpoint_bytes: int = 0
     host_bytes: int = 0
     embedding_width: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """Counters and gauges of the engine, pushed with every step so that nobody has to ask a busy engine."""
+    """Counters and gauges of the engine, pushed with every step so that nobody has to ask a busy engine.
+
+    `parked`: chats that are out, until they can be computed again; `parked_bytes`: of their pages on the host, for
+    which `host_bytes` are held."""
 
     running: int = 0
     waiting: int = 0
@@ -233,14 +237,11 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
     finished: dict[str, int] = {}
     parked: int = 0
-    """Chats that are out now: from leaving the batch until they can be computed again."""
     parks: int = 0
     resumes: int = 0
     recomputes: int = 0
     parked_bytes: int = 0
-    """Of the pages that parked chats have on the host."""
     host_bytes: int = 0
-    """Memory that is held for such pages, used or idle."""
 
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)

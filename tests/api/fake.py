@@ -78,6 +78,8 @@ class FakeDoor:
             fingerprint=FINGERPRINT,
             weight_bytes=1,
             pool_bytes=2,
+            state_bytes=20,
+            checkpoint_bytes=24,
             host_bytes=3,
         )
         self.snapshot = Snapshot(
@@ -148,7 +150,7 @@ class FakeDoor:
     def die(self, sentence: str = "the engine process was killed by SIGKILL") -> None:
         opened, self.open = self.open, {}
         for request_id, each in opened.items():
-            each.sink(Output(request_id, finish_reason="error", error=sentence))
+            each.sink(Output(request_id, finish_reason="error", error=sentence, died=True))
         self.died.set_result(sentence)
 
     async def _step_on(self) -> None:

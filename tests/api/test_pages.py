@@ -49,6 +49,7 @@ async def test_metrics(within: Connect) -> None:
         "llamacpp:preempt_ram_bytes 11.0",
     ]
     assert samples["parkway:host_bytes",] == 12
+    assert [samples[f"parkway:{of}_bytes",] for of in ("pool", "state", "checkpoint")] == [2, 20, 24]
     assert samples["vllm:num_requests_running",] == 1
     assert samples["vllm:num_requests_waiting",] == 2
     assert samples["vllm:kv_cache_usage_perc",] == 0.75
@@ -136,6 +137,7 @@ def slot_json(index: int, **fields: object) -> dict[str, object]:
         "n_prompt_tokens_cache": 0,
         "n_tokens": 0,
         "n_pages": 0,
+        "state_bytes": 5,
         "state": "idle",
     }
     return idle | fields

@@ -56,13 +56,12 @@ def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypa
 
 def test_compiling_leaves_one_file_and_no_work_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_compiler", lambda: "/bin/sh")
-    monkeypatch.setattr(build, "_start", lambda compiler, unit, work: build._popen(["true"]))
     monkeypatch.setattr(build, "_popen", writes_its_output)
     build.compile_library(tmp_path / "kernels")
     assert [path.name for path in (tmp_path / "kernels").iterdir()] == [build.LIBRARY]
 
 
-def writes_its_output(command: list[str]) -> "subprocess.Popen[str]":
+def writes_its_output(command: list[str], lifeline: int) -> "subprocess.Popen[str]":
     output = command[command.index("-o") + 1] if "-o" in command else "/dev/null"
     return subprocess.Popen(["sh", "-c", f"echo linked > {output}"], stdout=subprocess.PIPE, text=True)
 

@@ -9,7 +9,9 @@ from parkway.bench.served import command, served, value_of
 from parkway.config import EngineSettings, ServerSettings
 from parkway.errors import StartError
 from parkway.flags import as_flags
-from parkway.request import Snapshot, View
+from parkway.request import Facts, Snapshot, View
+
+FACTS = Facts(model="toy", n_ctx=64, slots=1, vocab_size=8, fingerprint="", weight_bytes=0, pool_bytes=0)
 
 PAGE = """# HELP vllm:prompt_tokens_total Prompt tokens computed.
 vllm:prompt_tokens_total{model_name="a b"} 1712.0
@@ -28,7 +30,7 @@ def test_the_metrics_that_are_read_are_the_servers() -> None:
     from parkway.api.metrics import Metrics
 
     snapshot = Snapshot(running=2, pages_used=1, pages_total=4, prompt_tokens=30, answer_tokens=5)
-    page = Metrics("m", lambda: snapshot, View).page().decode()
+    page = Metrics("m", lambda: snapshot, View, lambda: FACTS).page().decode()
     names = ("num_requests_running", "kv_cache_usage_perc", "prompt_tokens_total", "generation_tokens_total")
     assert [value_of(page, name) for name in names] == [2.0, 0.25, 30.0, 5.0]
 

@@ -7,14 +7,16 @@ import pytest
 
 from benchmarks.load import Counts, Tally, differences, growth, left_behind
 from parkway.api.metrics import Metrics
-from parkway.request import Snapshot, View
+from parkway.request import Facts, Snapshot, View
+
+FACTS = Facts(model="toy", n_ctx=64, slots=1, vocab_size=8, fingerprint="", weight_bytes=0, pool_bytes=0)
 
 CHAT = "/v1/chat/completions"
 
 
 def page(snapshot: Snapshot, *acts: Callable[[Metrics], None]) -> Counts:
     """Of a server with three chats, two answered and one left, unless `acts` say otherwise."""
-    metrics = Metrics("toy", lambda: snapshot, View)
+    metrics = Metrics("toy", lambda: snapshot, View, lambda: FACTS)
     metrics.finished.update(length=2, abort=1)
     for _ in range(3):
         metrics.count_request(CHAT, "POST", 200)

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from parkway.backends.cpu.library import best_isa
+from parkway.backends.cpu.recorder_states import slot_bytes
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
@@ -110,6 +111,9 @@ def test_its_bytes_are_told(model: CpuModel, caplog: pytest.LogCaptureFixture) -
     caplog.set_level("INFO")
     runner = model.runner(SETTINGS)
     assert runner.checkpoints == 2
+    assert model.family.config.states
+    each = slot_bytes(model.family.config.states)
     engine = make_engine(model, SETTINGS)
-    assert engine.facts.state_bytes == runner.state_bytes > 0
+    assert (engine.facts.state_bytes, engine.facts.checkpoint_bytes) == (3 * each, 2 * each)
+    assert runner.state_bytes == 5 * each
     assert "states of 3 chats 0.1 MiB, 2 checkpoints 0.0 MiB" in caplog.text

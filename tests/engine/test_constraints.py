@@ -22,7 +22,7 @@ from parkway.engine.door import ThreadDoor, _QueueInbox
 from parkway.engine.engine import Engine
 from parkway.engine.events import Arrive, Cancel, Event, Teach, run
 from parkway.engine.process_door import ProcessDoor
-from parkway.errors import EngineDied
+from parkway.errors import ChatFailed
 from parkway.plan.limits import Knobs
 from parkway.request import Output, Report, Request, SamplingParams, Vocabulary
 from parkway.runner import constraint as module
@@ -368,7 +368,7 @@ def test_the_default_model_answers_by_a_schema_the_same_alone_and_beside_others(
         together = llm.generate(PROMPTS, how)
         alone = llm.generate(PROMPTS[0], how)
         assert [alone[0].text, alone[0].token_ids] == [together[0].text, together[0].token_ids]
-        with pytest.raises(EngineDied, match="the grammar can't be compiled"):
+        with pytest.raises(ChatFailed, match="the grammar can't be compiled"):
             llm.generate("a", SamplingParams(grammar="foo"))
     for answer in together:
         made = json.loads(answer.text)

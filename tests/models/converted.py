@@ -204,7 +204,11 @@ def _write_rope(writer: GGUFWriter, architecture: str, said: Mapping[str, Any]) 
     rope = said["rope_parameters"]
     rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_rope_dimension_count(int(said["head_dim"] * rope.get("partial_rotary_factor", 1)))
+    lanes = int(said["head_dim"] * rope.get("partial_rotary_factor", 1))
+    writer.add_rope_dimension_count(lanes)
+    if architecture.startswith("qwen35"):  # of time, height and width in a picture, and none; equal in text
+        pairs, third = lanes // 2, lanes // 6
+        writer.add_rope_dimension_sections([pairs - 2 * third, third, third, 0])
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])

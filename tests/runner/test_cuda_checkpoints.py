@@ -63,6 +63,7 @@ def test_its_bytes_are_told(model: CudaModel) -> None:
     assert runner.checkpoints == 2
     kept = (states.matrices.nbytes + states.inputs.nbytes) // SETTINGS.parallel
     assert runner.state_bytes == SETTINGS.parallel * slot_bytes(states.shape) + 2 * kept
+    assert runner.checkpoint_bytes == 2 * kept
 
 
 def test_bytes_of_states_are_told_where_no_checkpoint_fits(model: CudaModel, monkeypatch: pytest.MonkeyPatch) -> None:

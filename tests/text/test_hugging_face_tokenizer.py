@@ -242,7 +242,6 @@ def test_gemmas_own_tokens_are_text_and_its_end_of_turn_is_the_end() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "wanted"),
     [
-        ({"tokenizer.huggingface.json": None}, BadFile, "there is no tokenizer.json (tokenizer.model alone is"),
         ({"tokenizer.huggingface.json": "{"}, BadFile, "tokenizer.json can't be read: "),
         (
             {"tokenizer.huggingface.json": Library(models.BPE()).to_str()},

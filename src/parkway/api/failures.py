@@ -10,10 +10,20 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from parkway.api import anthropic_failures, llama_failures
-from parkway.errors import BadRequest, ContextExceeded, EngineDied, Overloaded, ParkwayError, PoolFull, ShuttingDown
+from parkway.errors import (
+    BadRequest,
+    ChatFailed,
+    ContextExceeded,
+    EngineDied,
+    Overloaded,
+    ParkwayError,
+    PoolFull,
+    ShuttingDown,
+)
 
 _INVALID = "invalid_request_error"
 _CODES = {401: "invalid_api_key", 413: "request_too_large"}
+_SERVER_CODES = {ChatFailed: "chat_failed", PoolFull: "pool_full", EngineDied: "engine_died"}
 _DRAINING = {"retry-after": "5"}
 
 
@@ -28,8 +38,7 @@ def error_body(failure: ParkwayError) -> dict[str, Any]:
         return _body(str(failure), "unavailable_error", None, "shutting_down")
     if isinstance(failure, Overloaded):
         return _body(str(failure), "rate_limit_error", None, "rate_limit_exceeded")
-    code = "engine_died" if isinstance(failure, EngineDied) else "pool_full" if isinstance(failure, PoolFull) else None
-    return _body(str(failure), "server_error", None, code)
+    return _body(str(failure), "server_error", None, _SERVER_CODES.get(type(failure)))
 
 
 def status_of(failure: ParkwayError) -> int:

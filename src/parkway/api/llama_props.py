@@ -13,7 +13,7 @@ from parkway.api.serving import Serving
 from parkway.api.sleeping import SleepingDoor
 from parkway.errors import BadRequest
 from parkway.fingerprint import VERSION
-from parkway.request import Request, SlotView
+from parkway.request import Facts, Request, SlotView
 
 router = APIRouter()
 
@@ -53,7 +53,7 @@ async def slots(request: HttpRequest, fail_on_no_slot: str = "") -> Response:
     if fail_on_no_slot and all(slot.state != "idle" for slot in known):
         raise BadRequest(None, "no slot available", status=503)
     open_requests: dict[int | None, Request] = {each.id: each for each in serving.open_requests}
-    return json_response([_slot(slot, door.facts.n_ctx, open_requests.get(slot.request_id)) for slot in known])
+    return json_response([_slot(slot, door.facts, open_requests.get(slot.request_id)) for slot in known])
 
 
 @router.get("/lora-adapters")
@@ -99,7 +99,18 @@ def _ours(serving: Serving) -> dict[str, Any]:
         "exact_concurrency": facts.exact,
         "bit_check": facts.bit_check,
         "fingerprint": facts.fingerprint,
+        "memory": _memory(facts),
         "preempt": _preempt(serving),
+    }
+
+
+def _memory(facts: Facts) -> dict[str, int]:
+    return {
+        "weight_bytes": facts.weight_bytes,
+        "pool_bytes": facts.pool_bytes,
+        "state_bytes": facts.state_bytes,
+        "checkpoint_bytes": facts.checkpoint_bytes,
+        "host_bytes": facts.host_bytes,
     }
 
 
@@ -122,7 +133,7 @@ def _preempt(serving: Serving) -> dict[str, Any]:
     }
 
 
-def _slot(slot: SlotView, n_ctx: int, request: Request | None) -> dict[str, Any]:
+def _slot(slot: SlotView, facts: Facts, request: Request | None) -> dict[str, Any]:
     told = {
         "id": slot.id,
         "id_task": -1 if slot.request_id is None else slot.request_id,
@@ -131,13 +142,14 @@ def _slot(slot: SlotView, n_ctx: int, request: Request | None) -> dict[str, Any]
         "is_transferring": slot.state in ("preempting", "restoring"),
         "n_preempt": slot.parks,
         "n_recompute": slot.recomputes,
-        "n_ctx": n_ctx,
+        "n_ctx": facts.n_ctx,
         "speculative": False,
         "n_prompt_tokens": slot.prompt_tokens,
         "n_prompt_tokens_processed": min(slot.computed, slot.prompt_tokens),
         "n_prompt_tokens_cache": slot.cached,
         "n_tokens": slot.tokens,
         "n_pages": slot.pages,
+        "state_bytes": facts.state_bytes // facts.slots,
         "state": slot.state,
     }
     return told if request is None else told | _at_work(slot, request)

@@ -15,6 +15,10 @@ class Row(NamedTuple):
     shown: bool
 
 
+LOWEST = -9999.0
+"""OpenAI's log-probability of a token that can't come; JSON has no infinity."""
+
+
 class Pieces(Protocol):
     def piece_bytes(self, token_id: int) -> bytes: ...
 
@@ -38,7 +42,7 @@ def chat_logprobs(rows: Iterable[Row], pieces: Pieces) -> dict[str, Any]:
 
 def _chat_entry(token_id: int, logprob: float, pieces: Pieces) -> dict[str, Any]:
     piece = pieces.piece_bytes(token_id)
-    return {"token": token_text(piece), "logprob": logprob, "bytes": list(piece)}
+    return {"token": token_text(piece), "logprob": max(logprob, LOWEST), "bytes": list(piece)}
 
 
 class CompletionRows:
@@ -55,7 +59,7 @@ class CompletionRows:
         for token_id, scored, shown in rows:
             piece = self._pieces.piece_bytes(token_id)
             taken["tokens"].append(token_text(piece))
-            taken["token_logprobs"].append(None if scored is None else scored.logprob)
+            taken["token_logprobs"].append(None if scored is None else max(scored.logprob, LOWEST))
             taken["top_logprobs"].append(None if scored is None else self._top(scored))
             taken["text_offset"].append(self._characters)
             self._characters += len(self._decoder.decode(piece)) if shown else 0
@@ -65,5 +69,5 @@ class CompletionRows:
         """The most probable tokens and the chosen one. Of two with one spelling, the likelier keeps it."""
         top: dict[str, float] = {}
         for token_id, logprob in [*scored.top, (scored.token_id, scored.logprob)]:
-            top.setdefault(token_text(self._pieces.piece_bytes(token_id)), logprob)
+            top.setdefault(token_text(self._pieces.piece_bytes(token_id)), max(logprob, LOWEST))
         return top

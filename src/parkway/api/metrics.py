@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from parkway import request
 from parkway.plan.step import PAGE_TOKENS
-from parkway.request import BUCKETS, Snapshot, View
+from parkway.request import BUCKETS, Facts, Snapshot, View
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _REJECTIONS = {401: "key", 413: "body", 429: "queue", 503: "draining"}
@@ -44,10 +44,13 @@ def _cumulated(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str
 class Metrics(Collector):
     """`finished` counts answers by reason: stop, length, abort (the client went away) and error."""
 
-    def __init__(self, model_name: str, snapshot: Callable[[], Snapshot], view: Callable[[], View]) -> None:
+    def __init__(
+        self, model_name: str, snapshot: Callable[[], Snapshot], view: Callable[[], View], facts: Callable[[], Facts]
+    ) -> None:
         self._labels = [model_name]
         self._snapshot = snapshot
         self._view = view
+        self._facts = facts
         self.finished: Counter[str] = Counter()
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._rejected: Counter[str] = Counter()
@@ -72,7 +75,7 @@ class Metrics(Collector):
         yield from _llama(snapshot, self.first_token.seconds, self.inter_token.seconds)
         yield from _parks(snapshot)
         yield from self._http()
-        yield self._host_bytes(snapshot.host_bytes)
+        yield from self._memory(snapshot)
         yield self._duration("park_seconds", "From the decision until a park's copy has landed.", view.park)
         yield self._duration("restore_seconds", "From the decision until a restore's copy has landed.", view.restore)
         yield self._duration("wait_seconds", "From preempted to resumed.", view.wait)
@@ -136,12 +139,17 @@ class Metrics(Collector):
         family.add_metric(self._labels, _cumulated(BUCKETS, told.counts), told.seconds)
         return family
 
-    def _host_bytes(self, held: int) -> Metric:
-        family = GaugeMetricFamily(
-            "parkway:host_bytes", "Memory held for parked requests, used or idle.", labels=["model_name"]
-        )
-        family.add_metric(self._labels, held)
-        return family
+    def _memory(self, snapshot: Snapshot) -> Iterable[Metric]:
+        facts = self._facts()
+        for name, about, held in (
+            ("host", "Memory held for parked requests, used or idle.", snapshot.host_bytes),
+            ("pool", "The KV pool.", facts.pool_bytes),
+            ("state", "States that slots keep beside pages.", facts.state_bytes),
+            ("checkpoint", "Copies of states at page boundaries.", facts.checkpoint_bytes),
+        ):
+            family = GaugeMetricFamily(f"parkway:{name}_bytes", about, labels=["model_name"])
+            family.add_metric(self._labels, held)
+            yield family
 
 
 def _llama(snapshot: Snapshot, prompt_seconds: float, answer_seconds: float) -> Iterable[Metric]:

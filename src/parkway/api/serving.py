@@ -42,7 +42,7 @@ class Serving:
         self.engine_settings = engine_settings
         self.settings = settings
         self.model_name = (*settings.aliases, door.facts.model)[0]
-        self.metrics = Metrics(self.model_name, lambda: door.snapshot, lambda: door.view)
+        self.metrics = Metrics(self.model_name, lambda: door.snapshot, lambda: door.view, lambda: door.facts)
         self.draining = False
         self._chats = Chats(self.text, _dialect(self.text, settings.tool_call_parser))
         self._admission = Admission(door.facts.slots, settings.max_queue)

@@ -201,4 +201,4 @@ class SleepingDoor:
     def _fail_early(self) -> None:
         early, self._early = self._early, {}
         for request_id, (_, sink) in early.items():
-            sink(Output(request_id, finish_reason="error", error=self._end))
+            sink(Output(request_id, finish_reason="error", error=self._end, died=True))

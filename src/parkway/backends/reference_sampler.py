@@ -2,7 +2,8 @@
 
 Edits come first: what the request takes from tokens that were there, adds to some, forbids. What is reported is of the
 logits before them. Temperature divides the logits; then top_k, top_p and min_p, in that order, each on what the one
-before left. Candidates stand by falling weight, ties by rising id. A request may ask for other samplers, or for another
+before left. Candidates stand by falling weight, ties by rising id. NaN counts as -inf; a row whose largest logit is
+then not finite has no token at all, and its result says so. A request may ask for other samplers, or for another
 order: `walked` takes them one by one. The draw is Random123's Philox4x32-10: a function of its counters alone.
 """
 
@@ -91,13 +92,15 @@ def edited(
     mask: npt.NDArray[np.uint32] | None,
     *_: object,
 ) -> Float32s:
-    """The logits that a token is chosen from, bit for bit: runner/edits.py says how. NaN counts as -inf.
+    """The logits that a token is chosen from, bit for bit: runner/edits.py says how. What an edit makes NaN counts as
+    -inf, and what it makes infinite as the largest number.
 
     If all are -inf, there is no token. Edits tell more: by what it is chosen.
     """
     made = logits.copy()
     made[ids] = made[ids] * np.where(made[ids] > 0, shrink, grow) + offset
     made[np.isnan(made)] = -np.inf
+    made = np.minimum(made, np.finfo(np.float32).max)
     if mask is not None:
         words = np.arange(len(made))
         made[(mask[words // 32] >> (words % 32).astype(np.uint32) & 1) == 0] = -np.inf

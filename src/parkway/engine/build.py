@@ -94,7 +94,8 @@ def engine_on(model: Model, runner: Runner, limits: Limits, copies: Copies) -> E
         bit_check=runner.bit_check,
         weight_bytes=model.weight_bytes,
         pool_bytes=runner.pool_bytes,
-        state_bytes=runner.state_bytes,
+        state_bytes=runner.state_bytes - runner.checkpoint_bytes,
+        checkpoint_bytes=runner.checkpoint_bytes,
         host_bytes=limits.host_pages * runner.page_bytes,
         embedding_width=runner.embedding_width,
     )

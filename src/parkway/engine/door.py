@@ -86,7 +86,7 @@ class Sinks:
         """Give every open request an error and refuse later ones. The first sentence stays."""
         with self._lock:
             self._end = self._end or sentence
-            self.deliver([Output(request_id, finish_reason="error", error=self._end) for request_id in self._sinks])
+            self.deliver([Output(each, finish_reason="error", error=self._end, died=True) for each in self._sinks])
 
 
 class _QueueInbox:

@@ -21,6 +21,8 @@ CROWDED = 0.25
 """Share of the pool in use from which on parks are prepared for: with a few chats it can be full soon."""
 NO_TOKEN = "no token is allowed here"
 """The error of a request whose grammar, bias and the like forbid every token."""
+NO_NUMBERS = "what the model computes of this chat is not finite: weights are damaged, or numbers grow too large"
+"""The error of a request whose logits, log-probabilities or embedding hold no numbers. Others don't notice."""
 PATIENCE = 0.1
 """Share of a step for which the next is put off while one is in flight, so that chats with short copies are in it."""
 VIEW_SECONDS = 0.1
@@ -241,6 +243,9 @@ class Engine:
         request, token_id = chunk.request, sampled.token_id
         reason = self._planner.sampled(chunk, token_id)
         if reason is IGNORED:
+            return
+        if not sampled.finite:
+            self._give_up(request, "error", NO_NUMBERS)
             return
         if token_id == NOTHING_ALLOWED or not self._constraints.allows(request.id, token_id):
             self._give_up(request, "error", NO_TOKEN)

@@ -1,8 +1,9 @@
 """Copies of pages between the pools: how they are asked for, begun a few a step, and reported when they have landed.
 
 The device works off a queue of copies beside its kernels, and host order is not device order. So a copy waits on the
-device for the step behind which it was submitted, and kernels that touch a page of a copy wait on the device for it.
-Knows neither what a page holds nor why it is copied; the pages of a copy stay pinned by whoever submitted it.
+device for the step behind which it was submitted. Kernels need not wait: whoever submitted a copy pins its pages, so
+that no step writes one, or reads one that is written, before the copy has landed. Knows neither what a page holds nor
+why it is copied.
 """
 
 from collections.abc import Iterable
@@ -105,18 +106,6 @@ class CopyEngine:
             pages_left -= begun
             if begun:
                 self._under_way.append((each.end or self._lane(each).record(), begun))
-
-    def fence(self, queue: Any, *, reads: Iterable[int], writes: Iterable[int]) -> None:
-        """What is put on `queue` from now on may read and write these device pages: copies that would clash end first.
-
-        Such a copy is begun at once if it has not been. One that only reads what is read holds nobody up.
-        """
-        if not self._open:
-            return
-        read, written = frozenset(reads), frozenset(writes)
-        for each in self._open:
-            if each.copy.touches(read, written):
-                self._finish(each).hold(queue)
 
     def landed(self) -> list[Copy]:
         """Copies that have been done since this was last asked. Never waits."""

@@ -17,8 +17,8 @@ class StateStore:
     def __init__(self, slots: int, slot_bytes: int, checkpoints: int = 0) -> None:
         self.slots = slots
         self.checkpoints = checkpoints
-        self.bytes = (slots + checkpoints) * slot_bytes
         self.checkpoint_bytes = checkpoints * slot_bytes
+        self.bytes = slots * slot_bytes + self.checkpoint_bytes
         self._slot_bytes = slot_bytes
         available = psutil.virtual_memory().available
         if self.bytes > available:

@@ -35,9 +35,3 @@ class Copy(msgspec.Struct, frozen=True):
     @property
     def to_host(self) -> bool:
         return not self.from_host
-
-    def touches(self, reads: frozenset[int], writes: frozenset[int]) -> bool:
-        """Whether a kernel that reads and writes these device pages must wait for it."""
-        if self.to_host:
-            return not writes.isdisjoint(self.sources)
-        return not (reads.isdisjoint(self.targets) and writes.isdisjoint(self.targets))

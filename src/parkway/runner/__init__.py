@@ -18,10 +18,13 @@ GREEDY_BELOW = 1e-5
 
 NOTHING_ALLOWED = -1
 """In place of a token where the edits of a chunk leave none that may be chosen."""
+NOT_FINITE = -2
+"""In place of a token, chosen or looked up, of a row whose largest logit is not a finite number. NaN counts as -inf."""
 
 
 class Sampled(NamedTuple):
-    """What a step found out for one chunk. `token_id` is None unless the chunk samples, or NOTHING_ALLOWED."""
+    """What a step found out for one chunk. `token_id` is None unless the chunk samples; it may be NOTHING_ALLOWED or
+    NOT_FINITE, which `scored` may hold too."""
 
     token_id: int | None
     logprob: TokenLogprob | None
@@ -30,6 +33,13 @@ class Sampled(NamedTuple):
     """[scored rows, width] of a request for an embedding: what the output matrix would be multiplied with."""
     surprise: float | None = None
     """Of a token that mirostat has chosen, in bits, among those that it left; of another it may say nothing."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether there was a number wherever one was wanted."""
+        if self.token_id == NOT_FINITE or (self.hidden is not None and not np.isfinite(self.hidden).all()):
+            return False
+        return not self.scored or all(each.token_id != NOT_FINITE for each in self.scored)
 
 
 class Runner(Protocol):
@@ -59,6 +69,10 @@ class Runner(Protocol):
 
     @property
     def checkpoint_bytes(self) -> int: ...
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Of those, the checkpoints'."""
 
     @property
     def page_bytes(self) -> int: ...

@@ -2,9 +2,10 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, stacked
 from parkway.backends.cuda.fast import FastLinears, FastOps
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.operations import CudaOps, Pool, RingPages
+from parkway.backends.cuda.quantised import QuantMatrix
+from parkway.backends.cuda.quantised_config import MAX_ROWS
 from parkway.backends.cuda.tuner import Tuner
 from parkway.backends.cuda.weights import FLOATS, CudaMatrix, Together, pack, together
 from parkway.backends.quant import decode
@@ -54,6 +57,10 @@ RESERVED_BYTES, POOL_SHARE = 2 << 30, 0.9
 """For a pool that takes what fits: bytes that buffers may need, and its share of what is left."""
 
 
+OF_LOGITS = ("output.weight", "token_embd.weight")
+"""Matrices that no more rows than those of logits are multiplied with."""
+
+
 class CudaPack:
     """Takes a file's tensors to the device."""
 
@@ -62,11 +69,14 @@ class CudaPack:
         self.bytes = 0
         self.decoded = 0
         """Values of the largest stack that many rows multiply decoded."""
+        self.largest: Counter[bool] = Counter()
+        """… and of the largest matrix, of those of layers (False) and of those that only logit rows multiply (True)."""
 
     def matrix(self, tensor: RawTensor, bias: RawTensor | None = None) -> CudaMatrix:
         added = None if bias is None else self.vector(bias)
         made = pack(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1], added, self._device)
         self.bytes += made.bytes
+        self._measure(made, tensor.name in OF_LOGITS)
         return made
 
     def vector(self, tensor: RawTensor) -> torch.Tensor:
@@ -80,7 +90,14 @@ class CudaPack:
         return made
 
     def together(self, *matrices: CudaMatrix) -> Together:
-        return together(matrices)
+        made = together(matrices)
+        for part, _ in made.parts:
+            self._measure(part, False)
+        return made
+
+    def _measure(self, matrix: CudaMatrix, of_logits: bool) -> None:
+        if isinstance(matrix, QuantMatrix):
+            self.largest[of_logits] = max(self.largest[of_logits], matrix.rows * matrix.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +116,8 @@ class CudaModel:
     fingerprint: str
     weight_bytes: int
     decoded: int = 0
-    """As `CudaPack` has it."""
+    largest: Mapping[bool, int] = field(default_factory=dict)
+    """As `CudaPack` has them."""
 
     @property
     def vocab_size(self) -> int:
@@ -121,7 +139,7 @@ class CudaModel:
         states = allocate(settings.parallel, config.states, device.torch) if config.states else None
         rooms = Rooms()
         rooms.reserve(self.decoded, device.torch)
-        rows = max(settings.batch_size or BATCH_TOKENS, settings.parallel)
+        rows, logit_rows = _rows(settings)
         room = self._space(settings, rows, chunk_tokens, use)
         pages, ringed = pages_for(room.n_ctx), len(room.rings.layers) if room.rings else 0
         store = CudaPageStore(room.tokens, replace(config.kv, layers=config.kv.layers - ringed), device.torch)
@@ -130,12 +148,7 @@ class CudaModel:
         turns = {id(rope): torch.from_numpy(rope.turns(room.n_ctx)).to(device.torch) for rope in config.ropes}
         cut = self.verdict.allowed("delta_net", delta.candidates(config.states))[0] if config.states else None
         pool = Pool(config.kv, config.heads, store.memory, turns, states, cut, rings)
-        sizes = Sizes(
-            slots=settings.parallel,
-            rows=rows,
-            logit_rows=max(MAX_LOGIT_ROWS, settings.parallel),
-            pages=pages,
-        )
+        sizes = Sizes(slots=settings.parallel, rows=rows, logit_rows=logit_rows, pages=pages)
         steps = Steps(
             self.family,
             self._operations(pool, settings, rooms),
@@ -166,17 +179,28 @@ class CudaModel:
             ctx_train=config.ctx_train,
         )
 
+    def _most_decoded(self, settings: EngineSettings) -> int:
+        """Values of the largest quantised matrix that a step of these settings may multiply with many rows."""
+        rows, logit_rows = _rows(settings)
+        most = self.largest.get(False, 0) if rows > MAX_ROWS else 0
+        return max(most, self.largest.get(True, 0)) if logit_rows > MAX_ROWS else most
+
     def _operations(self, pool: Pool, settings: EngineSettings, rooms: Rooms) -> CudaOps:
         group, head_dim = pool.heads // pool.kv.kv_heads, pool.kv.head_dim
         few = self.verdict.allowed("attention", few_candidates(group, head_dim))
         many = self.verdict.allowed("attention", many_candidates(group, head_dim))
         chooser = Chooser(Tuner(cache_folder() / "tuned" / f"{self.kernels}.json", self.verdict))
         exact = settings.numerics == "exact"
-        linears = (ExactLinears if exact else FastLinears)(chooser, self.device)
+        linears = (ExactLinears if exact else FastLinears)(chooser, self.device, self._most_decoded(settings))
         small = self.quantised or self.family.config.experts
         early_above = 0 if small else EARLY_ABOVE  # many kernels, none of which lasts long
         experts = ExactExperts(chooser, linears, self.device, rooms)
         return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, early_above)
+
+
+def _rows(settings: EngineSettings) -> tuple[int, int]:
+    """Most rows of a step, and most of those that may need logits."""
+    return max(settings.batch_size or BATCH_TOKENS, settings.parallel), max(MAX_LOGIT_ROWS, settings.parallel)
 
 
 def _checkpoints(
@@ -220,6 +244,7 @@ def load_on_gpu(checkpoint: Checkpoint, settings: EngineSettings, device: Device
         fingerprint=fingerprint(*parts),
         weight_bytes=taken.bytes,
         decoded=taken.decoded,
+        largest=taken.largest,
     )
 
 

@@ -9,6 +9,7 @@ from parkway.errors import BadFile, BadRequest
 from parkway.text.chat_template import ChatTemplate
 from parkway.text.gguf_tokenizer import GgufTokenizer
 from parkway.text.hugging_face_tokenizer import HuggingFaceTokenizer
+from parkway.text.model_file_tokenizer import ModelFileTokenizer
 from parkway.text.stream_parser import TextStream
 from parkway.text.tokenizer import Tokenizer
 from parkway.weights import open_checkpoint
@@ -35,8 +36,7 @@ class ModelText:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], name: str, path: object = "model file") -> "ModelText":
         """Raises BadFile or Unsupported, naming what and where (`path`)."""
-        kind = HuggingFaceTokenizer if "tokenizer.huggingface.json" in metadata else GgufTokenizer
-        tokenizer: Tokenizer = kind.from_metadata(metadata, path)
+        tokenizer: Tokenizer = _kind(metadata).from_metadata(metadata, path)
         source = metadata.get("tokenizer.chat_template", "")
         if not isinstance(source, str):
             raise BadFile(path, f"tokenizer.chat_template must be str, not {type(source).__name__}")
@@ -66,6 +66,12 @@ class ModelText:
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], /, **variables: Any) -> list[int]:
         """Token ids of the rendered chat. Raises as chat_text."""
         return self.encoded(self.chat_text(messages, **variables))
+
+
+def _kind(metadata: Mapping[str, Any]) -> type[GgufTokenizer | HuggingFaceTokenizer | ModelFileTokenizer]:
+    if "tokenizer.huggingface.json" not in metadata:
+        return GgufTokenizer
+    return ModelFileTokenizer if metadata["tokenizer.huggingface.json"] is None else HuggingFaceTokenizer
 
 
 def _pooling(metadata: Mapping[str, Any]) -> Literal["last", "mean"] | None:

@@ -1,11 +1,9 @@
 """A tokenizer out of the metadata of a GGUF file: byte-level BPE, or SentencePiece's."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, takewhile
-from operator import itemgetter
 from typing import Any
 
 import tokenizers
@@ -13,6 +11,7 @@ from gguf import TokenType
 from tokenizers.models import BPE
 
 from parkway.errors import BadFile, Unsupported
+from parkway.text.marks import split_at
 from parkway.text.pre_tokenizer import pre_tokenizer
 from parkway.text.sentence_piece import Words, piece_of, sentence_pieces
 from parkway.text.tokenizer import Tokenizer, bytes_of, encoded, stop_ids
@@ -26,19 +25,6 @@ _LLAMA_DEFAULTS: Mapping[str, Any] = {"bos_token_id": 1, "eos_token_id": 2, "unk
 
 _FIM_KEYS = ("pre", "suf", "mid", "rep", "sep")
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
-
-
-def _split_at(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """What cuts a text before and after each of `texts`, of two at one place the longer."""
-    return re.compile(f"({_any_of(sorted(found))})") if (found := set(filter(None, texts))) else None
-
-
-def _any_of(texts: Sequence[str]) -> str:
-    """A pattern that branches where sorted texts differ: models have thousands, and each place in a text is tried."""
-    start = "".join(a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(texts[0], texts[-1], strict=False)))
-    rest = [text[len(start) :] for text in texts]
-    branches = "|".join(_any_of(list(group)) for _, group in groupby(filter(None, rest), key=itemgetter(0)))
-    return re.escape(start) + (f"(?:{branches})" if branches else "") + ("?" if branches and "" in rest else "")
 
 
 class _Keys:
@@ -150,8 +136,8 @@ class GgufTokenizer(Tokenizer):
         self._pieces, self._words = model.pieces, model.words
         own = {tokens[i]: i for i, kind in enumerate(types) if kind == TokenType.USER_DEFINED}
         self._ids = own | {tokens[i]: i for i in self.special_ids}
-        self._marks = _split_at(self._ids)
-        self._own_marks = _split_at(own.keys() - {tokens[i] for i in self.special_ids})
+        self._marks = split_at(self._ids)
+        self._own_marks = split_at(own.keys() - {tokens[i] for i in self.special_ids})
         self._strips = self._ids.keys() - set(_NEVER_STRIPS) if keys.strips_behind_marks() else frozenset[str]()
 
     @classmethod

@@ -11,7 +11,7 @@ from parkway.errors import BadFile, Unsupported
 from parkway.text.sentence_piece import byte_of, spaced
 from parkway.text.tokenizer import Tokenizer, bytes_of, encoded, stop_ids
 
-_MOST_TOKENS = 1 << 24
+MOST_TOKENS = 1 << 24
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -23,10 +23,10 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: Mapping[str, Any] = metadata["tokenizer.huggingface.config"]
         added = {token.content: i for i, token in self._model.get_added_tokens_decoder().items()}
         special = {i for i, token in self._model.get_added_tokens_decoder().items() if token.special}
-        self._pieces = _pieces(self._model, _decoders(self._model, path), _vocabulary(metadata, path))
-        self.bos_token, self.eos_token = (_named(settings, name, path) for name in ("bos_token", "eos_token"))
+        self._pieces = _pieces(self._model, _decoders(self._model, path), vocabulary_size(metadata, path))
+        self.bos_token, self.eos_token = (named_token(settings, name, path) for name in ("bos_token", "eos_token"))
         eos_id = self._model.token_to_id(self.eos_token)
-        named = [_checked(i, len(self._pieces), path) for i in metadata["tokenizer.huggingface.eos_token_id"]]
+        named = [checked_id(i, len(self._pieces), path) for i in metadata["tokenizer.huggingface.eos_token_id"]]
         self.stop_ids = stop_ids(added, [eos_id, *named])
         self.special_ids = self.stop_ids | special
         self._bos_id = self._bos(settings)
@@ -35,12 +35,6 @@ class HuggingFaceTokenizer(Tokenizer):
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], path: object) -> "HuggingFaceTokenizer":
         """Raises Unsupported for a tokenizer of another kind, or BadFile naming what is wrong; both name `path`."""
-        if metadata["tokenizer.huggingface.json"] is None:
-            raise BadFile(
-                path,
-                "there is no tokenizer.json (tokenizer.model alone is not read; AutoTokenizer of transformers, "
-                "which loads it, writes one with save_pretrained)",
-            )
         return cls(metadata, path)
 
     def encode(self, text: str) -> list[int]:
@@ -96,14 +90,14 @@ def _pieces(model: tokenizers.Tokenizer, decoders: set[str], vocabulary: int) ->
     return pieces
 
 
-def _vocabulary(metadata: Mapping[str, Any], path: object) -> int:
+def vocabulary_size(metadata: Mapping[str, Any], path: object) -> int:
     size = metadata.get(f"{metadata.get('general.architecture')}.vocab_size", 0)
-    if not isinstance(size, int) or not 0 <= size < _MOST_TOKENS:
+    if not isinstance(size, int) or not 0 <= size < MOST_TOKENS:
         raise BadFile(path, f"vocab_size (config.json) is {size!r}, not a number of tokens")
     return size
 
 
-def _named(settings: Mapping[str, Any], name: str, path: object) -> str:
+def named_token(settings: Mapping[str, Any], name: str, path: object) -> str:
     """The text of a token that tokenizer_config.json names, as a string or with its flags; "" where it names none."""
     said = settings.get(name)
     text = said.get("content") if isinstance(said, dict) else said
@@ -112,7 +106,7 @@ def _named(settings: Mapping[str, Any], name: str, path: object) -> str:
     return text or ""
 
 
-def _checked(token_id: Any, tokens: int, path: object) -> int:
+def checked_id(token_id: Any, tokens: int, path: object) -> int:
     if not isinstance(token_id, int) or not 0 <= token_id < tokens:
         raise BadFile(path, f"eos_token_id is {token_id!r}, but there are {tokens} tokens")
     return token_id

@@ -25,7 +25,9 @@ _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?::(?P<what>.+))?")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)")
 _QUANT = re.compile(r"(?:^|[-_./])((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|BF16|F16|F32|MXFP4\w*))(?=[-./])", re.IGNORECASE)
 _WEIGHTS = (".gguf", ".safetensors")
-_FOLDER = re.compile(r"(?!consolidated)[^/]+\.(?:safetensors(?:\.index\.json)?|jinja)|(?:\w*config|tokenizer)\.json")
+_FOLDER = re.compile(
+    r"(?!consolidated)[^/]+\.(?:safetensors(?:\.index\.json)?|jinja)|(?:\w*config|tokenizer|added_tokens)\.json|tokenizer\.model"
+)
 
 
 def may_be_there(name: str) -> bool:

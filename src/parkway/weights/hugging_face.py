@@ -45,11 +45,15 @@ class HuggingFaceFolder:
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
-        """`tokenizer.huggingface.…` are the folder's own files: json (text), config (object), eos_token_id (list)."""
+        """`tokenizer.huggingface.…` are the folder's own files: json (text), config (object), eos_token_id (list),
+        and model (bytes) and added (object) where there is no json."""
         settings = read_object(self.path / "tokenizer_config.json", missing={})
         named = read_object(self.path / "generation_config.json", missing={}), self._config
+        source = _text(self.path / "tokenizer.json")
         found: dict[str, Any] = {
-            "tokenizer.huggingface.json": _text(self.path / "tokenizer.json"),
+            "tokenizer.huggingface.json": source,
+            "tokenizer.huggingface.model": _bytes(self.path / "tokenizer.model") if source is None else None,
+            "tokenizer.huggingface.added": read_object(self.path / "added_tokens.json", missing={}),
             "tokenizer.huggingface.config": settings,
             "tokenizer.huggingface.eos_token_id": [i for said in named for i in _listed(said.get("eos_token_id"))],
         }
@@ -87,13 +91,18 @@ def read_object(path: Path, missing: dict[str, Any] | None = None) -> dict[str, 
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return None if (found := _bytes(path)) is None else found.decode()
+    except UnicodeDecodeError as error:
+        raise BadFile(path, f"not UTF-8: {error}") from error
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise BadFile(path, f"can't be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise BadFile(path, f"not UTF-8: {error}") from error
 
 
 def _opened(path: Path) -> dict[str, RawTensor]:

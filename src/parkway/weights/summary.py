@@ -79,7 +79,8 @@ def _vocabulary(file: Checkpoint) -> int | None:
 def _tokenizer(file: Checkpoint) -> str:
     model = file.value("tokenizer.ggml.model")
     if model is None:
-        return "no" if file.value("tokenizer.huggingface.json") is None else "tokenizer.json"
+        files = {"tokenizer.json": "json", "tokenizer.model": "model"}
+        return next((name for name, key in files.items() if file.value(f"tokenizer.huggingface.{key}")), "no")
     splitter = file.value("tokenizer.ggml.pre")
     return model if splitter is None else f"{model}, pre-tokenizer {splitter}"
 

@@ -47,7 +47,7 @@ typedef struct pk_sample {
     uint64_t seed;
     int32_t prompt_index, choice_index, position;
     pk_edits edits;
-    int32_t token;     // out; -1: the edits allow none
+    int32_t token;     // out; -1: the edits allow none; -2: the largest logit is not finite
     float logprob;     // out
     int32_t top_ids[PK_MAX_TOP];      // out
     float top_logprobs[PK_MAX_TOP];   // out

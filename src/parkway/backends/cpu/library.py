@@ -137,17 +137,25 @@ def library() -> C.CDLL:
 
 def _built() -> Path:
     folder = cache_folder() / "kernels" / build.source_hash()
-    if (folder / build.LIBRARY).exists():
-        return folder / build.LIBRARY
-    print("parkway: compiling the CPU kernels for this machine, once; it takes about a minute", file=sys.stderr)
+    path = folder / build.LIBRARY
     try:
-        return build.compile_library(folder)
+        if not path.exists():
+            with build.alone(folder):
+                _make(path)
+        return path
     except build.NoCompiler as error:
         raise StartError(str(error)) from error
     except subprocess.CalledProcessError as error:
         raise StartError(f"the CPU kernels did not compile with {error.cmd[0]}: {error.output[-2000:]}") from error
     except OSError as error:
         raise StartError(f"{folder}: the CPU kernels can't be kept there: {error.strerror or error}") from error
+
+
+def _make(path: Path) -> None:
+    """Compiles where nobody else has done so meanwhile."""
+    if not path.exists():
+        print("parkway: compiling the CPU kernels for this machine, once; it takes about a minute", file=sys.stderr)
+        build.compile_library(path.parent)
 
 
 def best_isa() -> str:

@@ -1,14 +1,23 @@
 // The sampler's arithmetic on one row of logits: the largest, the log of the sum of exponentials, the weights to draw from.
 #pragma once
+#include <cfloat>
+
 #include "attention.h"
 #include "chain.h"
 #include "choose.h"
 
 namespace {
 
-INLINE float largest_of(const float *x, int64_t count) {  // count is a multiple of 16: packed outputs are padded
+constexpr int32_t NOT_FINITE = -2;  // in place of a token; -1: edits allow none
+
+// Makes what is no number -inf; returns the largest. count is a multiple of 16: packed outputs are padded.
+INLINE float numbers_of(float *x, int64_t count) {
     F top = all(-INFINITY);
-    for (int64_t i = 0; i < count; i += 16) top = max(load(x + i), top);
+    for (int64_t i = 0; i < count; i += 16) {
+        const F numbers = max(load(x + i), all(-INFINITY));
+        store(x + i, numbers);
+        top = max(numbers, top);
+    }
     return largest(top);
 }
 
@@ -27,7 +36,7 @@ INLINE int32_t first_equal(const float *x, int64_t count, float value) {
         for (int64_t i = first; found && i < end; i++)
             if (x[i] == value) return (int32_t)i;
     }
-    return 0;  // only where every logit is NaN
+    return 0;
 }
 
 INLINE void report(pk_sample *how, const float *logits, int64_t vocabulary, int64_t padded, float top) {
@@ -38,13 +47,14 @@ INLINE void report(pk_sample *how, const float *logits, int64_t vocabulary, int6
     for (int i = 0; i < how->top; i++) how->top_logprobs[i] = logits[how->top_ids[i]] - normaliser;
 }
 
-// The logits that a token is chosen from, into `edited` [padded]. What an edit makes NaN counts as -inf.
+// The logits that a token is chosen from, into `edited` [padded]. What an edit makes NaN counts as -inf, and what it makes
+// infinite as the largest number.
 INLINE void edit(const pk_edits *edits, const float *logits, int64_t vocabulary, int64_t padded, float *edited) {
     memcpy(edited, logits, padded * sizeof(float));
     for (int64_t i = 0; i < edits->count; i++) {
         float *const x = edited + edits->ids[i];
         const float y = *x * (*x > 0 ? edits->shrink[i] : edits->grow[i]) + edits->offset[i];
-        *x = y == y ? y : -INFINITY;
+        *x = y == y ? (y < FLT_MAX ? y : FLT_MAX) : -INFINITY;
     }
     if (!edits->mask) return;
     for (int64_t first = 0; first < vocabulary; first += 32) {
@@ -80,7 +90,11 @@ void sample(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
         pk_sample *how = step->batch->samples + j;
         float *logits = (float *)in->p[0] + j * padded;
         for (int64_t i = vocabulary; i < padded; i++) logits[i] = -INFINITY;
-        const float top = largest_of(logits, padded);
+        const float top = numbers_of(logits, padded);
+        if (!(top > -INFINITY && top < INFINITY)) {
+            how->token = NOT_FINITE;
+            continue;
+        }
         const bool edited = how->edits.count || how->edits.mask;
         if (how->target < 0 && edited) edit(&how->edits, logits, vocabulary, padded, scratch);
         if (how->target >= 0) {
@@ -88,7 +102,7 @@ void sample(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
         } else if (how->edits.chain) {
             how->token = pk_walk(how, edited ? scratch : logits, vocabulary, (uint64_t *)(scratch + padded));
         } else if (edited) {
-            how->token = choose(how, scratch, vocabulary, padded, largest_of(scratch, padded), true, scratch);
+            how->token = choose(how, scratch, vocabulary, padded, numbers_of(scratch, padded), true, scratch);
         } else {
             how->token = choose(how, logits, vocabulary, padded, top, false, scratch);
         }

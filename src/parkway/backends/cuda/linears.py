@@ -40,11 +40,15 @@ class Linears(Protocol):
 class ExactLinears:
     """Our kernels, in the configurations of a chooser."""
 
-    def __init__(self, chooser: Chooser, device: Device) -> None:
+    def __init__(self, chooser: Chooser, device: Device, values: int = 0) -> None:
+        """`values`: of the largest quantised matrix that many rows multiply, whose room is taken now.
+
+        Raises torch.OutOfMemoryError.
+        """
         self._chooser = chooser
         self._device = device
         self._streams = device.is_gpu and has_warpgroups()
-        self._decoded: dict[int, torch.Tensor] = {}
+        self._decoded = {place: self._empty(values) for place in range(2)}
 
     def rows(
         self,
@@ -120,7 +124,7 @@ class ExactLinears:
         """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""
         if not isinstance(matrix, QuantMatrix) or len(x) <= MAX_ROWS:
             return matrix
-        values = self._room(x, matrix, place)[: matrix.rows * matrix.columns].view(matrix.rows, matrix.columns)
+        values = self._room(matrix, place)[: matrix.rows * matrix.columns].view(matrix.rows, matrix.columns)
         quantised.dequantise(matrix, values)
         return DenseMatrix(values, matrix.bias)
 
@@ -130,13 +134,15 @@ class ExactLinears:
         def product(x: torch.Tensor, weight: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
             return self._product(x, DenseMatrix(weight), total, torch.float32, False)
 
-        return quantised_many.sums(x, matrix, parts, self._room(x, matrix, 0), product)
+        return quantised_many.sums(x, matrix, parts, self._room(matrix, 0), product)
 
-    def _room(self, x: torch.Tensor, matrix: QuantMatrix, place: int) -> torch.Tensor:
-        room = self._decoded.get(place)
-        if room is None or room.numel() < matrix.rows * matrix.columns:
-            room = self._decoded[place] = x.new_empty(matrix.rows * matrix.columns)
-        return room
+    def _room(self, matrix: QuantMatrix, place: int) -> torch.Tensor:
+        if self._decoded[place].numel() < matrix.rows * matrix.columns:
+            self._decoded[place] = self._empty(matrix.rows * matrix.columns)
+        return self._decoded[place]
+
+    def _empty(self, values: int) -> torch.Tensor:
+        return torch.empty(values, dtype=torch.bfloat16, device=self._device.torch)
 
 
 def _type(matrix: CudaMatrix) -> str:

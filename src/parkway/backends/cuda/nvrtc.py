@@ -15,6 +15,7 @@ import torch
 from cuda.bindings import driver, nvrtc
 
 from parkway.errors import StartError
+from parkway.machine import cache_folder
 
 SOURCES = Path(__file__).parent
 # Contraction would fuse multiplications and additions as the compiler likes, and so differently in two kernels.
@@ -72,8 +73,7 @@ def architecture() -> str:
 
 def kept(source: str, line: str, architecture: str) -> bytes:
     """The cubin, compiled where the cache folder has none of these sources yet."""
-    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = cache_home / "parkway" / "kernels" / f"{_hash(source, line, architecture)}.cubin"
+    path = cache_folder() / "kernels" / f"{_hash(source, line, architecture)}.cubin"
     if path.exists():
         return path.read_bytes()
     cubin, _ = compiled(source, line, architecture)

@@ -13,7 +13,7 @@ import torch
 
 from parkway.backends.cuda.sample_chain import ROOM, chain_kernel
 from parkway.backends.cuda.sample_choice import choice_kernel
-from parkway.backends.cuda.sample_edits import adopt_kernel, allow_kernel, move_kernel, tell_kernel
+from parkway.backends.cuda.sample_edits import NO_IMAGE, adopt_kernel, allow_kernel, move_kernel, tell_kernel
 from parkway.backends.cuda.sample_row import BANDS, CHUNK, MAX_TOPS, NOTHING, ORDER_WORDS, RESULT_WORDS
 from parkway.backends.cuda.sample_sums import largest_kernel, sums_kernel
 
@@ -33,7 +33,8 @@ RESULT = np.dtype(
         ("surprise", "<f4"),
     ]
 )
-"""A row's result; zeros behind what it has asked for. `token` is -1 where the row's edits allow none. `surprise`: of a
+"""A row's result; zeros behind what it has asked for. `token` is -1 where the row's edits allow none, -2 where
+its largest logit is not finite. `surprise`: of a
 token that a chain has chosen, in bits, among those that the chain left; 0 of another."""
 
 assert ORDER.itemsize == 4 * ORDER_WORDS, "the kernels read other orders"
@@ -63,6 +64,7 @@ class Sampler:
         self._lists = torch.zeros((max_rows, self.list_ids), dtype=torch.int32, device=device)
         self._lengths = torch.zeros((max_rows, 2), dtype=torch.int32, device=device)
         self._edited_orders = torch.zeros((max_rows, ORDER_WORDS), dtype=torch.int32, device=device)
+        self._own = torch.full((max_rows,), NO_IMAGE.value, dtype=torch.int32, device=device)
         self._firsts = zeros(max_rows, ROOM.value)
         self._chosen = torch.zeros((max_rows, RESULT_WORDS), dtype=torch.int32, device=device)
 
@@ -113,7 +115,8 @@ class Sampler:
         edited = torch.empty((rows, width), dtype=torch.float32, device=logits.device)
         options = {"PDL": pdl, "enable_fp_fusion": False, "launch_pdl": pdl, "num_warps": 4}
         allow_kernel[(self._programs(rows, self.programs), rows)](
-            logits, logits.stride(0), orders, edits, place, edited, width, self._edited_orders, self.vocabulary,
+            logits, logits.stride(0), orders, edits, place, edited, width, self._edited_orders, self._own,
+            self.vocabulary,
             CHUNK=CHUNK, **options,
         )  # fmt: skip
         move_kernel[(MOVERS, rows)](edits, place, edited, width, **options)
@@ -122,7 +125,7 @@ class Sampler:
             edited, width, orders, edits, place, self._chosen, self._lists, self.list_ids, self._firsts,
             self.vocabulary, ID_BITS=(self.vocabulary - 1).bit_length(), **(options | {"num_warps": 16}),
         )  # fmt: skip
-        adopt_kernel[(rows,)](orders, edits, edited, width, self._chosen, **(options | {"num_warps": 1}))
+        adopt_kernel[(rows,)](orders, edits, edited, width, self._own, self._chosen, **(options | {"num_warps": 1}))
         self.run(logits, orders, last_tokens, results, rows, pdl)
         tell_kernel[(rows,)](edits, self._chosen, results, **(options | {"num_warps": 1}))
 

@@ -16,6 +16,7 @@ from parkway.backends.cuda.sample_draw import (
 )
 from parkway.backends.cuda.sample_list import collect, gather
 from parkway.backends.cuda.sample_row import (
+    NO_NUMBERS,
     NOTHING,
     ONE,
     REPORTED,
@@ -24,6 +25,7 @@ from parkway.backends.cuda.sample_row import (
     draws,
     filters,
     id_of,
+    is_finite,
     load_logits,
     logit_of,
     order_word,
@@ -75,6 +77,7 @@ def unfiltered_token(
 def finish(logits, orders, best, normalisers, results, last_tokens, row, token, peak):
     """Writes the row's token and log-probability, and leaves `best` as the next step needs it."""
     tops = order_word(orders, row, TOPS)
+    token = tl.where(is_finite(peak), token, NO_NUMBERS)
     logprob = tl.zeros((), tl.float32)
     if tops >= 0:
         logprob = logprob_of(load_logits(logits, token, token >= 0), peak, tl.load(normalisers + row))

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from parkway.backends.cuda.sample_row import (
+    NO_NUMBERS,
     NO_TOKEN,
     RESULT,
     SLOT,
@@ -20,12 +21,18 @@ from parkway.backends.cuda.sample_row import (
     TARGET,
     TOPS,
     WORDS,
+    image,
+    is_finite,
     load_logits,
+    pictured,
 )
 
 EDIT_WORDS = 5
 COUNT, AT, MASK, CHAIN, STEPS = (tl.constexpr(word) for word in range(EDIT_WORDS))
 EDIT = tl.constexpr(EDIT_WORDS)
+NO_IMAGE = tl.constexpr(-(2**31))
+"""Below that of every logit."""
+LARGEST_NUMBER = tl.constexpr(3.4028234663852886e38)
 BLOCK = tl.constexpr(1024)
 """Edited logits that a program takes at a time."""
 
@@ -43,12 +50,12 @@ def numbers_at(place):
 
 @triton.jit
 def allow_kernel(
-    logits, stride, orders, edits, place, edited, edited_stride, edited_orders, vocabulary,
+    logits, stride, orders, edits, place, edited, edited_stride, edited_orders, own, vocabulary,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Copies what a row's mask allows, -inf in place of the rest, and orders to choose. Grid (programs per row, rows).
 
-    Of a row without edits nothing is wanted.
+    own[row] = the image of the row's largest logit before any edit. Of a row without edits nothing is wanted.
     """
     row, program = tl.program_id(1), tl.program_id(0)
     if PDL:
@@ -69,19 +76,22 @@ def allow_kernel(
     at = edit_word(edits, row, MASK)
     allowed = numbers_at(place) + at
     lanes, groups, bits = tl.arange(0, CHUNK), tl.arange(0, CHUNK // 32), tl.arange(0, 32)
+    images = tl.full((CHUNK,), NO_IMAGE, tl.int32)
     for start in range(program * CHUNK, vocabulary, tl.num_programs(0) * CHUNK):
         inside = start + lanes < vocabulary
         values = load_logits(logits, start + lanes, inside)
+        images = tl.maximum(images, image(values))
         if at >= 0:
             words = tl.load(allowed + start // 32 + groups, mask=start + groups * 32 < vocabulary, other=0)
             seen = tl.reshape((words[:, None] >> bits[None, :]) & 1, (CHUNK,))
             values = tl.where(seen != 0, values, float("-inf"))
         tl.store(edited + start + lanes, values, mask=inside)
+    tl.atomic_max(own + row, tl.max(images), sem="relaxed")
 
 
 @triton.jit
 def move_kernel(edits, place, edited, stride, PDL: tl.constexpr):
-    """Shrinks or grows logits and moves them. Grid (programs per row, rows)."""
+    """Shrinks or grows logits and moves them, to the largest number at most. Grid (programs per row, rows)."""
     row = tl.program_id(1)
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -100,12 +110,13 @@ def move_kernel(edits, place, edited, stride, PDL: tl.constexpr):
         grow = tl.load(numbers + count + start + lanes, mask=inside)
         offset = tl.load(numbers + 2 * count + start + lanes, mask=inside)
         values = tl.load(places, mask=inside, other=0.0)
-        tl.store(places, values * tl.where(values > 0, shrink, grow) + offset, mask=inside)
+        moved = values * tl.where(values > 0, shrink, grow) + offset
+        tl.store(places, tl.where(moved > LARGEST_NUMBER, LARGEST_NUMBER, moved), mask=inside)
 
 
 @triton.jit
-def adopt_kernel(orders, edits, edited, stride, chosen, PDL: tl.constexpr):
-    """From here on a row with edits is one whose token is known. Grid (rows,)."""
+def adopt_kernel(orders, edits, edited, stride, own, chosen, PDL: tl.constexpr):
+    """From here on a row with edits is one whose token is known; `own` is as the next step needs it. Grid (rows,)."""
     row = tl.program_id(0)
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -113,7 +124,10 @@ def adopt_kernel(orders, edits, edited, stride, chosen, PDL: tl.constexpr):
     if edit_word(edits, row, COUNT) >= 0:
         token = tl.load(chosen + row * RESULT)
         logit = load_logits(edited + row.to(tl.int64) * stride, token, token >= 0)
-        tl.store(orders + row * WORDS + TARGET, tl.where(logit == float("-inf"), NO_TOKEN, token))
+        target = tl.where(logit == float("-inf"), NO_TOKEN, token)
+        target = tl.where(is_finite(pictured(tl.load(own + row))), target, NO_NUMBERS)
+        tl.store(orders + row * WORDS + TARGET, target)
+        tl.store(own + row, NO_IMAGE)
 
 
 @triton.jit

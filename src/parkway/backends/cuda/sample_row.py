@@ -14,8 +14,9 @@ TEMPERATURE, TOP_P, MIN_P, TOP_K, TARGET, TOPS = (tl.constexpr(word) for word in
 SEED_LOW, SEED_HIGH, PROMPT_INDEX, CHOICE_INDEX, POSITION, SLOT = (tl.constexpr(word) for word in range(6, 12))
 WORDS = tl.constexpr(ORDER_WORDS)
 
-CHOOSE, NO_TOKEN = tl.constexpr(-1), tl.constexpr(-2)
-"""Targets that are no token: one is to be chosen; there is none, because a row's edits forbid all."""
+CHOOSE, NO_TOKEN, NO_NUMBERS = tl.constexpr(-1), tl.constexpr(-2), tl.constexpr(-3)
+"""Targets that are no token: one is to be chosen; there is none, because a row's edits forbid all; there is none,
+because the row's largest logit is not finite."""
 
 MAX_TOPS = 20
 """Most probable tokens that a row may report."""
@@ -103,6 +104,11 @@ def logit_of(entries, id_bits):
 
 
 @triton.jit
+def is_finite(logit):
+    return (logit > float("-inf")) & (logit < float("inf"))
+
+
+@triton.jit
 def depth(logits, peak, sharp):
     """-log2 of the weights, at least 0. Logits like the peak have 0 even where both are infinite."""
     return tl.where(logits == peak, 0.0, (peak - logits) * sharp)
@@ -139,10 +145,12 @@ def uniform53(orders, row, draw=0):
 def store_result(results, last_tokens, orders, row, token, logprob, tops):
     """Writes token and log-probability, and zeros for the most probable ones if none are wanted.
 
-    A row without a token has -1; whoever reads its slot's last one finds some token, since it can't be told in time.
+    A row without a token has -1, or -2 where there are no numbers; whoever reads its slot's last one finds some token,
+    since it can't be told in time.
     """
     words = tl.arange(0, 64)
-    values = tl.where(words == 0, tl.maximum(token, -1), tl.where(words == 1, logprob.to(tl.int32, bitcast=True), 0))
+    told = tl.where(token < 0, token + 1, token)
+    values = tl.where(words == 0, told, tl.where(words == 1, logprob.to(tl.int32, bitcast=True), 0))
     written = (words < tl.where(tops > 0, 2, RESULT)) | (words == SURPRISE)
     tl.store(results + row * RESULT + words, values, mask=written)
     slot = order_word(orders, row, SLOT)

@@ -10,6 +10,7 @@ from parkway.backends.cuda.sample_row import (
     BANDS,
     CHOOSE,
     LOG2_E,
+    NO_NUMBERS,
     NOTHING,
     TARGET,
     TOPS,
@@ -19,6 +20,7 @@ from parkway.backends.cuda.sample_row import (
     entry,
     filters,
     id_of,
+    is_finite,
     load_logits,
     logit_of,
     order_word,
@@ -37,8 +39,9 @@ def needs_sums(orders, row):
 @triton.jit
 def known_token(best, orders, row, id_bits):
     """The token of a row that draws nothing: the one to look up, else the most probable."""
-    target = order_word(orders, row, TARGET)
-    return tl.where(target != CHOOSE, target, id_of(tl.load(best + row), id_bits))
+    target, largest = order_word(orders, row, TARGET), tl.load(best + row)
+    most_probable = tl.where(is_finite(logit_of(largest, id_bits)), id_of(largest, id_bits), NO_NUMBERS)
+    return tl.where(target != CHOOSE, target, most_probable)
 
 
 @triton.jit
