@@ -21,10 +21,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     Order: temperature, then top_k, top_p, min_p on what is left; another where `samplers` names one, or where a sampler
     is asked for that is off by default (runner/chain.py). temperature 0 is greedy: highest logit, ties to the lower id.
-    max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only, n for it and
-    the n most probable (of the unmodified distribution). cache_prompt: False computes the whole prompt
-    even if pages of its beginning are still there; the answer is the same. embed: an embedding of the prompt is asked
-    for, and no tokens (max_tokens 0): the hidden state of its last token, or the mean over all of them.
+    max_tokens None runs to the end of the context, or on and on where contexts are shifted. logprobs: None for none, 0
+    for the chosen token's only, n for it and the n most probable (of the unmodified distribution). cache_prompt: False
+    computes the whole prompt even if pages of its beginning are still there; the answer is the same. embed: an
+    embedding of the prompt is asked for, and no tokens (max_tokens 0): the hidden state of its last token, or the mean
+    over all of them.
 
     Before all that logits are edited, in this order: repeat_penalty r divides a positive logit by r and multiplies
     another, of each token among the last `repeat_last_n` of prompt and answer (-1: all); presence_penalty is taken from
@@ -35,7 +36,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     (-1: all), behind the last of `dry_breakers`, which are runs of tokens.
 
     `samplers`: the order, by llama-server's names; those that it doesn't name are off. () for the usual one.
-    `mirostat` 1 or 2 takes the place of all but temperature. Raises BadRequest naming the field.
+    `mirostat` 1 or 2 takes the place of all but temperature.
+
+    Where contexts are shifted (plan/shift.py), pages with the first `n_keep` tokens (-1: the prompt) are kept, and
+    `n_discard` tokens behind them taken out (0: half of them). Raises BadRequest naming the field.
     """
 
     max_tokens: int | None = None
@@ -71,6 +75,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_breakers: tuple[tuple[int, ...], ...] = ()
+    n_keep: int = 0
+    n_discard: int = 0
     samplers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,8 +99,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
-    *((name, 0, 2**31 - 1) for name in ("max_tokens", "top_k", "min_tokens", "dry_allowed_length")),
-    *((name, -1, 2**31 - 1) for name in ("repeat_last_n", "dry_penalty_last_n")),
+    *((name, 0, 2**31 - 1) for name in ("max_tokens", "top_k", "min_tokens", "dry_allowed_length", "n_discard")),
+    *((name, -1, 2**31 - 1) for name in ("repeat_last_n", "dry_penalty_last_n", "n_keep")),
     *((name, 0, 1) for name in ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold")),
     *((name, 0, 100) for name in ("temperature", "dynatemp_range", "dynatemp_exponent")),
     *((name, 0, 1000) for name in ("mirostat_tau", "mirostat_eta", "dry_multiplier")),
@@ -202,6 +208,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `state_bytes`: of what slots keep beside pages, and of the checkpoints of that. `host_bytes`: room for the pages of
     parked chats; 0 where they are computed again instead.
+    `shifts`: a longer one goes on without its oldest tokens.
     `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
     whose kernels have one order of sums by construction. `embedding_width`: numbers of an embedding.
     """
@@ -211,6 +218,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     vocab_size: int
     fingerprint: str
+    shifts: bool = False
     exact: bool = True
     bit_check: str | None = None
     weight_bytes: int
