@@ -22,6 +22,7 @@ TEXTS = {
     "log": "parks",
     "log_format": "on",
     "preempt_async": "off",
+    "context_shift": "off",
     "slots": "off",
     "pooling": "mean",
     "reasoning": "on",

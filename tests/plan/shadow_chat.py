@@ -26,8 +26,8 @@ def next_token(digest: int, index: int) -> int:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a chat has in its context at once: its tokens, up to their `end` and what steps in flight may sample behind a
-    stop id before it is known, and the digests of these. It began with `given` of them, when `shed` others had been
+    """What a chat has in its context at once: its tokens, up to their `end` and what steps in flight may sample behind
+    a stop id before it is known, and the digests of these. It began with `given` of them, when `shed` others had been
     taken out. Without a reason a shift follows."""
 
     tokens: list[int]
@@ -85,11 +85,11 @@ def shifted(tokens: list[int], request: Request) -> list[int]:
 class Chat:
     """A request with all that will come of it, and how far the planner has brought it.
 
-    `tokens` are prompt and answer as they are in its context, see Stretch. `length` counts the `known` tokens and those in flight, `flying` its chunks there.
-    `cached` is what it found in the pool when it started. `view` is how the planner showed it last. `since` is when
-    it began to wait for room, new or parked, `before` how many stood before it then, `clean` since when copies have
-    landed soon. It lost the first `lost` rows while it was out, and what it does not find of them is `dropped`.
-    `told`: it was told that it is out.
+    `tokens` are prompt and answer as they are in its context, see Stretch, of which there will be `later` ones.
+    `length` counts the `known` tokens and those in flight, `flying` its chunks there. `cached` is what it found in the
+    pool when it started. `view` is how the planner showed it last. `since` is when it began to wait for room, new or
+    parked, `before` how many stood before it then, `clean` since when copies have landed soon. It lost the first `lost` rows
+    while it was out, and what it does not find of them is `dropped`. `told`: it was told that it is out.
     """
 
     request: Request
