@@ -35,11 +35,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     token by which that is longer than dry_allowed_length; it is looked for among the last `dry_penalty_last_n` tokens
     (-1: all), behind the last of `dry_breakers`, which are runs of tokens.
 
-    `samplers`: the order, by llama-server's names; those that it doesn't name are off. () for the usual one.
-    `mirostat` 1 or 2 takes the place of all but temperature.
-
-    Where contexts are shifted (plan/shift.py), pages with the first `n_keep` tokens (-1: the prompt) are kept, and
-    `n_discard` tokens behind them taken out (0: half of them). Raises BadRequest naming the field.
+    `samplers`: the order, by llama-server's names; those that it doesn't name are off. () for the usual one. `mirostat`
+    1 or 2 takes the place of all but temperature. `n_keep`, `n_discard`: see plan/shift.py. Raises BadRequest.
     """
 
     max_tokens: int | None = None
@@ -107,10 +104,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     *((name, 0, MAX_LOGPROBS) for name in ("logprobs", "prompt_logprobs")),
     *((name, -100, 100) for name in ("presence_penalty", "frequency_penalty")),
     ("seed", -(2**63), 2**64 - 1),
-    ("repeat_penalty", 0.01, 100),
-    ("top_n_sigma", -1, 1000),
-    ("mirostat", 0, 2),
-    ("dry_base", 1, 1000),
+    *(("repeat_penalty", 0.01, 100), ("top_n_sigma", -1, 1000), ("mirostat", 0, 2), ("dry_base", 1, 1000)),
 )
 
 
@@ -207,8 +201,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
 
     `state_bytes`: of what slots keep beside pages, and of the checkpoints of that. `host_bytes`: room for the pages of
-    parked chats; 0 where they are computed again instead.
-    `shifts`: a longer one goes on without its oldest tokens.
+    parked chats; 0 where they are computed again instead. `shifts`: a longer chat goes on without its oldest tokens.
     `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found at load; None on the CPU,
     whose kernels have one order of sums by construction. `embedding_width`: numbers of an embedding.
     """

@@ -34,6 +34,7 @@ async def test_props(within: Connect) -> None:
         "is_sleeping": False,
         "model": "nick",
         "n_ctx": 256,
+        "context_shift": False,
         "exact_concurrency": True,
         "bit_check": None,
         "fingerprint": FINGERPRINT,

@@ -88,8 +88,8 @@ class Chat:
     `tokens` are prompt and answer as they are in its context, see Stretch, of which there will be `later` ones.
     `length` counts the `known` tokens and those in flight, `flying` its chunks there. `cached` is what it found in the
     pool when it started. `view` is how the planner showed it last. `since` is when it began to wait for room, new or
-    parked, `before` how many stood before it then, `clean` since when copies have landed soon. It lost the first `lost` rows
-    while it was out, and what it does not find of them is `dropped`. `told`: it was told that it is out.
+    parked, `before` how many stood before it then, `clean` since when copies have landed soon. It lost the first `lost`
+    rows while it was out, and what it does not find of them is `dropped`. `told`: it was told that it is out.
     """
 
     request: Request
