@@ -137,5 +137,5 @@ def test_draws_go_on_by_the_count_of_tokens(llama: Model) -> None:
 
 
 def test_a_context_of_one_page_is_refused(llama: Model) -> None:
-    with pytest.raises(BadSetting, match="--context-shift needs a context of more than 64 tokens, not 64"):
+    with pytest.raises(BadSetting, match="--context-shift: needs a context of more than 64 tokens, not 64"):
         make_engine(llama, replace(SETTINGS, ctx_size=64))
