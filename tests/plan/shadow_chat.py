@@ -130,7 +130,7 @@ class Chat:
         self.tokens, self.rows, self.end, self.reason = stretch.tokens, stretch.rows, stretch.end, stretch.reason
         self.max_length, self.shed = stretch.max_length, stretch.shed
         self.known = self.length = self.given = stretch.given
-        self.computed = 0
+        self.computed = self.lost = 0
 
     @property
     def answer_tokens(self) -> int:
