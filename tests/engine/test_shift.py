@@ -1,5 +1,6 @@
 """Chats that outgrow their context, through the engine: an answer depends on nothing but the chat's own tokens."""
 
+import re
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,13 +13,24 @@ from parkway.engine.build import make_engine
 from parkway.errors import BadSetting
 from parkway.plan.limits import Knobs
 from parkway.plan.shift import shed
-from parkway.request import Request
+from parkway.request import Request, Vocabulary
 from parkway.runner.cpu_load import CpuModel
 from parkway.runner.edits import Editor
 from parkway.runner.load import Model, load_model
+from parkway.text.grammar import grammar_of
 from tests.backends.rig import CpuPack
 from tests.checkpoints import tiny_llama
-from tests.engine.toy import PARKS, VOCAB_SIZE, ToyRunner, joined, make_request, make_toy, next_token, outputs_of
+from tests.engine.toy import (
+    PARKS,
+    STOP_ID,
+    VOCAB_SIZE,
+    ToyRunner,
+    joined,
+    make_request,
+    make_toy,
+    next_token,
+    outputs_of,
+)
 from tests.hybrids import TinyHybrid
 
 N_CTX = 192
@@ -74,6 +86,20 @@ def test_without_the_switch_it_ends_at_the_context() -> None:
     (request, *_) = crowd()
     tokens, _, _, reason = joined(outputs_of(make_toy(n_ctx=N_CTX), [request])[0])
     assert (tokens, reason) == (expected(request)[: N_CTX - 3], "length")
+
+
+@pytest.mark.parametrize("parks", PARKS.values(), ids=PARKS.keys())
+def test_a_grammar_goes_on_over_shifts(parks: dict[str, Any]) -> None:
+    vocabulary = Vocabulary([bytes([32 + i]) for i in range(VOCAB_SIZE)], frozenset({STOP_ID}))
+    engine = make_toy(ToyRunner(ahead=1), n_ctx=N_CTX, shifts=True, **parks)
+    engine.teach(vocabulary)
+    words = grammar_of("regex", "([a-e]{4},){150}", "grammar")
+    outputs = outputs_of(engine, [make_request(index, 20, grammar=words, n_keep=-1) for index in range(2)])
+    for each in outputs.values():
+        tokens, _, _, reason = joined(each)
+        said = b"".join(vocabulary.pieces[token] for token in tokens if token != STOP_ID).decode()
+        assert re.fullmatch("([a-e]{4},){150}", said)
+        assert reason == "stop"
 
 
 SETTINGS = EngineSettings(device="cpu", ctx_size=N_CTX, parallel=3, context_shift="on", threads=1)

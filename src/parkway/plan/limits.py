@@ -68,7 +68,7 @@ class Limits:
         assert self.batch_tokens >= self.slots, "a step must hold a token of every slot"
         assert self.logit_rows >= self.slots, "a step must hold the logits of every slot"
         assert self.chunk_tokens is None or self.chunk_tokens >= 1, "a chunk must hold a token"
-        assert not self.shifts or self.n_ctx > PAGE_TOKENS, "a page must be left to drop"
+        assert not self.shifts or self.n_ctx > PAGE_TOKENS, "there must be a page to take out"
         assert self.knobs.park_every >= 0, "chats can't be parked every so many tokens"
         assert self.ahead >= 0, "so many steps can't be in flight"
         assert self.quantum > 0, "a chat must be allowed to stay for a while"

@@ -139,8 +139,8 @@ class Parking:
 
     def shifted(self, slot: Slot) -> None:
         """The chat's pages are no longer those that are being saved ahead: they get no names on the host."""
-        for copy, owner, _ in list(self._open.values()):
-            if owner is slot:
+        for copy, chat, _ in list(self._open.values()):
+            if chat is slot:
                 self._open[copy.id] = copy, slot, ()
 
     def drop(self, slot: Slot) -> None:
