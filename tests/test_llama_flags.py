@@ -22,6 +22,7 @@ TEXTS = {
     "log": "parks",
     "log_format": "on",
     "preempt_async": "off",
+    "context_shift": "on",
     "slots": "off",
     "pooling": "mean",
     "reasoning": "on",
@@ -147,7 +148,7 @@ def test_an_honoured_flag_is_the_setting(
     line = ["serve"] if owner is ModelSettings else ["serve", str(MODEL)]
     if flag.field in ("hf_file", "hf_token", "offline"):
         line += ["-hf", "owner/name"]
-    off = flag.off_names if flag.field != "log_format" else ()
+    off = flag.off_names if flag.field not in ("log_format", "context_shift") else ()
     for name in off or flag.names:
         assert cli.main([*line, name, *([text] if flag.value else [])]) == 0
     for name in flag.variables:
@@ -272,6 +273,17 @@ def test_the_command_line_of_a_known_client_starts(calls: Calls, capsys: pytest.
     assert cli.main(["serve", "-m", str(MODEL), *line.split()]) == 0
     assert calls == [(MODEL, EngineSettings(), ServerSettings())]
     assert "--flash-attn, --metrics, --fit (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["--context-shift", "LLAMA_ARG_CONTEXT_SHIFT", "PARKWAY_CONTEXT_SHIFT"])
+def test_contexts_are_shifted_where_that_is_asked_for(
+    given: str, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not given.startswith("--"):
+        monkeypatch.setenv(given, "on")
+    assert cli.main(["serve", str(MODEL), *([given] if given.startswith("--") else []), "--keep", "-1"]) == 0
+    ((_, engine, server),) = calls
+    assert (engine.context_shift, server.defaults.n_keep) == ("on", -1)
 
 
 def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:

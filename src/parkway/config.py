@@ -68,6 +68,13 @@ class EngineSettings:
         about="what stderr tells; requests: a line for each that has ended; parks: every park, copy and return as well",
     )
     log_format: LogFormat = _flag("text", "--log-format", about="lines of stderr: sentences, or JSON objects")
+    context_shift: Switch = _flag(
+        "off",
+        "--context-shift",
+        off="--no-context-shift",
+        bare=True,
+        about="a chat as long as its context goes on without its oldest tokens; off: it ends",
+    )
     preempt: Preempt = _flag(
         "copy",
         "--preempt",
@@ -155,6 +162,7 @@ class RequestDefaults:
     dry_sequence_breakers: tuple[str, ...] = _flag(
         (), "--dry-sequence-breaker", about="… text where one ends, or none; may be repeated"
     )
+    n_keep: int | None = _flag(None, "--keep", about="tokens of a prompt that --context-shift keeps; -1: all")
     ignore_eos: Switch = _flag("off", "--ignore-eos", bare=True, about="answers end at their limit only")
     cache_prompt: Switch = _flag(
         "on", "--cache-prompt", off="--no-cache-prompt", bare=True, about="find pages that were computed before"

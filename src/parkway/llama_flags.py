@@ -54,6 +54,8 @@ _HONOURED: tuple[tuple[str, str, texts.Read], ...] = (
     ("log", "-lv --verbosity --log-verbosity N LLAMA_ARG_LOG_VERBOSITY LLAMA_LOG_VERBOSITY", texts.loud),
     ("log", "--log-disable", texts.quiet),
     ("log_format", "--log-jsonl ! --no-log-jsonl LLAMA_ARG_LOG_JSONL", texts.format_of),
+    ("context_shift", "--context-shift ! --no-context-shift LLAMA_ARG_CONTEXT_SHIFT", str),
+    ("n_keep", "--keep N", str),
     ("preempt_ram", "--preempt-ram N LLAMA_ARG_PREEMPT_RAM", str),
     ("preempt_async", "--preempt-async ! --no-preempt-async LLAMA_ARG_PREEMPT_ASYNC", str),
     ("host", "--host HOST LLAMA_ARG_HOST", str),
@@ -125,7 +127,7 @@ _NO_EFFECT = {
 -lm --load-mode MODE LLAMA_ARG_LOAD_MODE; -lzm --lazy-mode MODE LLAMA_ARG_LAZY_MODE; --check-tensors
 -kvo --kv-offload ! -nkvo --no-kv-offload LLAMA_ARG_KV_OFFLOAD; -dt --defrag-thold N LLAMA_ARG_DEFRAG_THOLD
 -fit --fit [on|off] LLAMA_ARG_FIT; -fitt --fit-target MiB LLAMA_ARG_FIT_TARGET; -fitc --fit-ctx N LLAMA_ARG_FIT_CTX
---swa-full LLAMA_ARG_SWA_FULL; --keep N
+--swa-full LLAMA_ARG_SWA_FULL
 """,
     "the beginning of a prompt is found in pages by itself, and only where it is the same token for token": """
 --cache-reuse N LLAMA_ARG_CACHE_REUSE; -cram --cache-ram N LLAMA_ARG_CACHE_RAM; -sps --slot-prompt-similarity N
@@ -206,9 +208,6 @@ _REFUSED = {
 --moe-cache-mib N LLAMA_ARG_MOE_CACHE_MIB = 0; -sm --split-mode MODE LLAMA_ARG_SPLIT_MODE = none layer
 -ts --tensor-split SHARES LLAMA_ARG_TENSOR_SPLIT; -mg --main-gpu N LLAMA_ARG_MAIN_GPU = 0
 --rpc SERVERS LLAMA_ARG_RPC
-""",
-    "a chat that is as long as the context ends; its beginning is not dropped": """
---context-shift ! --no-context-shift LLAMA_ARG_CONTEXT_SHIFT = off
 """,
     "all chats share one pool, and each may use all of it": """
 -kvu --kv-unified ! -no-kvu --no-kv-unified LLAMA_ARG_KV_UNIFIED = on

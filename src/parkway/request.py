@@ -21,10 +21,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     Order: temperature, then top_k, top_p, min_p on what is left; another where `samplers` names one, or where a sampler
     is asked for that is off by default (runner/chain.py). temperature 0 is greedy: highest logit, ties to the lower id.
-    max_tokens None runs to the end of the context. logprobs: None for none, 0 for the chosen token's only, n for it and
-    the n most probable (of the unmodified distribution). cache_prompt: False computes the whole prompt
-    even if pages of its beginning are still there; the answer is the same. embed: an embedding of the prompt is asked
-    for, and no tokens (max_tokens 0): the hidden state of its last token, or the mean over all of them.
+    max_tokens None runs to the end of the context, or on and on where contexts are shifted. logprobs: None for none, 0
+    for the chosen token's only, n for it and the n most probable (of the unmodified distribution). cache_prompt: False
+    computes the whole prompt even if pages of its beginning are still there; the answer is the same. embed: an
+    embedding of the prompt is asked for, and no tokens (max_tokens 0): the hidden state of its last token, or the mean
+    over all of them.
 
     Before all that logits are edited, in this order: repeat_penalty r divides a positive logit by r and multiplies
     another, of each token among the last `repeat_last_n` of prompt and answer (-1: all); presence_penalty is taken from
@@ -34,8 +35,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     token by which that is longer than dry_allowed_length; it is looked for among the last `dry_penalty_last_n` tokens
     (-1: all), behind the last of `dry_breakers`, which are runs of tokens.
 
-    `samplers`: the order, by llama-server's names; those that it doesn't name are off. () for the usual one.
-    `mirostat` 1 or 2 takes the place of all but temperature. Raises BadRequest naming the field.
+    `samplers`: the order, by llama-server's names; those that it doesn't name are off. () for the usual one. `mirostat`
+    1 or 2 takes the place of all but temperature. `n_keep`, `n_discard`: see plan/shift.py. Raises BadRequest.
     """
 
     max_tokens: int | None = None
@@ -71,6 +72,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_breakers: tuple[tuple[int, ...], ...] = ()
+    n_keep: int = 0
+    n_discard: int = 0
     samplers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,18 +96,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
-    *((name, 0, 2**31 - 1) for name in ("max_tokens", "top_k", "min_tokens", "dry_allowed_length")),
-    *((name, -1, 2**31 - 1) for name in ("repeat_last_n", "dry_penalty_last_n")),
+    *((name, 0, 2**31 - 1) for name in ("max_tokens", "top_k", "min_tokens", "dry_allowed_length", "n_discard")),
+    *((name, -1, 2**31 - 1) for name in ("repeat_last_n", "dry_penalty_last_n", "n_keep")),
     *((name, 0, 1) for name in ("top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold")),
     *((name, 0, 100) for name in ("temperature", "dynatemp_range", "dynatemp_exponent")),
     *((name, 0, 1000) for name in ("mirostat_tau", "mirostat_eta", "dry_multiplier")),
     *((name, 0, MAX_LOGPROBS) for name in ("logprobs", "prompt_logprobs")),
     *((name, -100, 100) for name in ("presence_penalty", "frequency_penalty")),
     ("seed", -(2**63), 2**64 - 1),
-    ("repeat_penalty", 0.01, 100),
-    ("top_n_sigma", -1, 1000),
-    ("mirostat", 0, 2),
-    ("dry_base", 1, 1000),
+    *(("repeat_penalty", 0.01, 100), ("top_n_sigma", -1, 1000), ("mirostat", 0, 2), ("dry_base", 1, 1000)),
 )
 
 
@@ -202,8 +202,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
 
     `state_bytes`: of what slots keep beside pages; `checkpoint_bytes`: of copies of that. `host_bytes`: room for pages
-    of parked chats; 0 where they are computed again. `exact`: answers don't depend on the traffic. `bit_check`: what
-    the check of that found; None on the CPU, whose kernels have one order of sums. `embedding_width`: its numbers.
+    of parked chats; 0 where they are computed again. `shifts`: a longer chat goes on without its oldest tokens.
+    `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found; None on the CPU, whose
+    kernels have one order of sums. `embedding_width`: its numbers.
     """
 
     model: str
@@ -211,6 +212,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     vocab_size: int
     fingerprint: str
+    shifts: bool = False
     exact: bool = True
     bit_check: str | None = None
     weight_bytes: int

@@ -123,7 +123,6 @@ IGNORED: dict[str, Any] = {
     "safety_identifier": "x",
     "prompt_cache_key": "x",
     "id_slot": 3,
-    "n_keep": 5,
     "adaptive_decay": 0.9,
     "guided_decoding_backend": "auto",
     "nonsense": [1],
@@ -178,7 +177,15 @@ async def test_ignored_and_neutral(within: Connect, url: str) -> None:
     assert (await honoured(within, url, seed=1, **fields)).asked == plain
 
 
+@both
+async def test_what_a_context_shift_keeps(within: Connect, url: str) -> None:
+    sampling = (await honoured(within, url, n_keep=5, n_discard=64)).asked[0].sampling
+    assert (sampling.n_keep, sampling.n_discard) == (5, 64)
+
+
 REFUSED: dict[str, list[Any]] = {
+    "n_keep": [-2, 1.5, "x"],
+    "n_discard": [-1],
     "typical_p": [-0.5, 1.5, True],
     "typ_p": [2],
     "top_n_sigma": [-2, 1001, "x"],

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from parkway.request import Preempt, SlotView, View
 from tests.api.conftest import Connect
@@ -75,6 +76,26 @@ async def test_the_end_of_the_context_truncates(within: Connect) -> None:
     for n_predict, truncated in ((5, False), (6, True)):
         body = await asked(within, FakeDoor("x" * 300), prompt=[1] * 250, n_predict=n_predict)
         assert (body["stop_type"], body["truncated"]) == ("limit", truncated)
+
+
+async def test_where_contexts_are_shifted_only_what_has_lost_tokens_is_truncated(within: Connect) -> None:
+    for n_predict, truncated in ((5, False), (6, False), (7, True)):
+        door = FakeDoor("x" * 300)
+        door.facts = structs.replace(door.facts, shifts=True)
+        body = await asked(within, door, prompt=[1] * 250, n_predict=n_predict)
+        assert (body["tokens_predicted"], body["truncated"]) == (n_predict, truncated)
+
+
+@pytest.mark.parametrize(("asked_to_keep", "kept"), [(None, 1), (0, 1), (5, 6), (-1, -1)])
+async def test_the_token_that_begins_a_prompt_is_kept_beside_the_others(
+    within: Connect, asked_to_keep: int | None, kept: int
+) -> None:
+    text = byte_text()
+    text.tokenizer._bos_id = 7
+    async with within(door := FakeDoor("a"), text) as http:
+        body = (await http.post(URL, json={"prompt": "a", "n_keep": asked_to_keep})).json()
+    assert door.asked[0].sampling.n_keep == kept
+    assert body["generation_settings"]["n_keep"] == (asked_to_keep or 0)
 
 
 @pytest.mark.parametrize(

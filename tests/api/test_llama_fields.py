@@ -96,8 +96,6 @@ async def test_further_stop_tokens(within: Connect) -> None:
 
 NO_EFFECT: dict[str, Any] = {
     "id_slot": 2,
-    "n_keep": -1,
-    "n_discard": 3,
     "n_cache_reuse": 256,
     "t_max_prompt_ms": 500,
     "min_keep": 1,

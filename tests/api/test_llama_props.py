@@ -34,6 +34,7 @@ async def test_props(within: Connect) -> None:
         "is_sleeping": False,
         "model": "nick",
         "n_ctx": 256,
+        "context_shift": False,
         "exact_concurrency": True,
         "bit_check": None,
         "fingerprint": FINGERPRINT,
@@ -144,7 +145,7 @@ async def test_errors_at_their_paths_have_their_shape(within: Connect) -> None:
 
 
 async def test_vllms_tokenizer_is_there_too(within: Connect) -> None:
-    """lm-eval's `tokenizer_backend=remote` lives of these: without them it needs the model's folder beside the server."""
+    """lm-eval's `tokenizer_backend=remote` lives of these; without them it needs the model's folder too."""
     text = byte_text()
     text.tokenizer._bos_id = 7
     async with within(FakeDoor(), text) as http:

@@ -84,6 +84,23 @@ def limits_with_states(draw: st.DrawFn) -> Limits:
 
 
 @st.composite
+def limits_with_shifts(draw: st.DrawFn) -> Limits:
+    """Crowded ones, in which a chat outgrows its context."""
+    limits = draw(crowded_limits())
+    n_ctx = draw(st.sampled_from([129, 200, 65, 256]))
+    return replace(
+        limits,
+        n_ctx=n_ctx,
+        pages=-(-n_ctx // PAGE_TOKENS) + draw(st.sampled_from([2, 0, 1, 5])),
+        shifts=True,
+        ahead=draw(st.sampled_from([1, 2, 0])),
+        prefix_cache=draw(st.sampled_from([True, True, True, False])),
+        checkpoints=draw(st.sampled_from([None, None, 2, 8, 0])),
+        interval=draw(st.sampled_from([64, 128])),
+    )
+
+
+@st.composite
 def long_limits(draw: st.DrawFn) -> Limits:
     """Where chats outgrow the pool again and again and take turns."""
     return Limits(

@@ -264,12 +264,24 @@ class Shadow:
             chat.known += 1
         done = chat.known == chat.end <= chunk.end + chunk.samples
         assert reason == (chat.reason if done else None)
-        if done:
+        if done and reason:
             assert not chat.owed, "a log-probability of the prompt never came"
             self._remove(chat)
             self.finished.append(chat)
         elif not chat.out:
             self.device.check_sealed(chat, chunk, prefix_cache=self.limits.prefix_cache)
+            if done:
+                self._shift(chat)
+
+    def _shift(self, chat: Chat) -> None:
+        """It goes on behind what it finds of fewer tokens, and nobody is told."""
+        assert not chat.flying, "shifted while a token is in flight"
+        self.states.look()
+        chat.begin_stretch()
+        chat.computed = PAGE_TOKENS * len(self._found(chat))
+        view = self.slot(chat).view
+        assert view.tokens == chat.shed + chat.known, "not the tokens that a shift leaves"
+        assert view.state == ("decode" if chat.computed == chat.known - 1 else "prefill")
 
     def _remove(self, chat: Chat) -> None:
         if chat in self.arrived:

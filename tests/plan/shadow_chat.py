@@ -1,10 +1,11 @@
 """A toy model and what it answers to a request that is alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from parkway.plan.limits import Limits
 from parkway.plan.pages import pages_for
+from parkway.plan.step import PAGE_TOKENS
 from parkway.request import Request, SlotView
 
 NOTHING = -1
@@ -18,31 +19,91 @@ def absorb(digest: int, token_id: int) -> int:
     return (digest * 1_000_003 + token_id + 1) % (2**61 - 1)
 
 
-def next_token(digest: int) -> int:
-    return digest % 97
+def next_token(digest: int, index: int) -> int:
+    """Behind these tokens, as number `index` of prompt and answer: two draws of one chat are never the same."""
+    return (digest + 31 * index) % 97
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a chat has in its context at once: its tokens, up to their `end` and what steps in flight may sample behind
+    a stop id before it is known, and the digests of these. It began with `given` of them, when `shed` others had been
+    taken out. Without a reason a shift follows."""
+
+    tokens: list[int]
+    rows: list[int]
+    end: int
+    reason: str | None
+    max_length: int
+    given: int
+    shed: int
+
+
+def stretches(request: Request, limits: Limits) -> Iterator[Stretch]:
+    """From shift to shift."""
+    stretch = _stretch(request, limits, list(request.prompt), 0)
+    yield stretch
+    while stretch.reason is None:
+        left = shifted(stretch.tokens, request)
+        stretch = _stretch(request, limits, left, stretch.shed + len(stretch.tokens) - len(left))
+        yield stretch
+
+
+def _stretch(request: Request, limits: Limits, tokens: list[int], shed: int) -> Stretch:
+    most, given, stop_ids = request.sampling.max_tokens, len(tokens), request.stop_ids
+    limit = limits.n_ctx + shed + limits.shifts if most is None else len(request.prompt) + most
+    end = max_length = min(limits.n_ctx, limit - shed)
+    reason = "length" if end + shed == limit or not limits.shifts else None
+    rows: list[int] = []
+    digest = 0
+    while len(rows) < min(max_length, end + limits.ahead):
+        if len(rows) == len(tokens):
+            tokens.append(next_token(digest, shed + len(rows)))
+            if reason != "stop" and tokens[-1] in stop_ids and not request.sampling.ignore_eos:
+                end, reason = len(tokens), "stop"
+        digest = absorb(digest, tokens[len(rows)])
+        rows.append(digest)
+    return Stretch(tokens, rows, end, reason, max_length, given, shed)
+
+
+def shifted(tokens: list[int], request: Request) -> list[int]:
+    """The tokens of kept pages, and those that are left behind them."""
+    pages = [tokens[at : at + PAGE_TOKENS] for at in range(0, len(tokens), PAGE_TOKENS)]
+    keep = request.sampling.n_keep if request.sampling.n_keep >= 0 else len(request.prompt)
+    kept = 0
+    while kept * PAGE_TOKENS < keep and kept + 2 < len(pages):
+        kept += 1
+    behind = [token for page in pages[kept:] for token in page]
+    wanted = request.sampling.n_discard or len(behind) // 2
+    gone = kept + 1
+    while gone + 1 < len(pages) and (gone + 1 - kept) * PAGE_TOKENS <= wanted:
+        gone += 1
+    return [token for page in pages[:kept] + pages[gone:] for token in page]
 
 
 @dataclass(eq=False, repr=False)
 class Chat:
     """A request with all that will come of it, and how far the planner has brought it.
 
-    `tokens` are prompt and answer, `end` of them, and after a stop id what steps in flight may sample before it is
-    known. `rows` are their digests. `length` counts the `known` tokens and those in flight, `flying` its chunks there.
-    `cached` is what it found in the pool when it started. `view` is how the planner showed it last. `since` is when
-    it began to wait for room, new or parked, `before` how many stood before it then, `clean` since when copies have
-    landed soon. It lost the first `lost` rows while it was out, and what it does not find of them is `dropped`.
-    `told`: it was told that it is out.
+    `tokens` are prompt and answer as they are in its context, see Stretch, of which there will be `later` ones.
+    `length` counts the `known` tokens and those in flight, `flying` its chunks there. `cached` is what it found in the
+    pool when it started. `view` is how the planner showed it last. `since` is when it began to wait for room, new or
+    parked, `before` how many stood before it then, `clean` since when copies have landed soon. It lost the first `lost`
+    rows while it was out, and what it does not find of them is `dropped`. `told`: it was told that it is out.
     """
 
     request: Request
     tokens: list[int]
     end: int
-    reason: str
+    reason: str | None
     rows: list[int]
     max_length: int
+    given: int
+    shed: int
     known: int
     length: int
     view: SlotView
+    later: Iterator[Stretch]
     computed: int = 0
     scored: set[int] = field(default_factory=set)
     flying: int = 0
@@ -58,25 +119,22 @@ class Chat:
 
     @classmethod
     def alone(cls, request: Request, limits: Limits) -> "Chat":
-        tokens, prompt, most = list(request.prompt), len(request.prompt), request.sampling.max_tokens
-        max_length = limits.n_ctx if most is None else min(limits.n_ctx, prompt + most)
-        stop_ids = frozenset() if request.sampling.ignore_eos else request.stop_ids
-        end, reason = max_length, "length"
-        rows: list[int] = []
-        digest = 0
-        while len(rows) < min(max_length, end + limits.ahead):
-            if len(rows) == len(tokens):
-                tokens.append(next_token(digest))
-                if reason == "length" and tokens[-1] in stop_ids:
-                    end, reason = len(tokens), "stop"
-            digest = absorb(digest, tokens[len(rows)])
-            rows.append(digest)
-        view = SlotView(-1, request.id, "waiting")
-        return cls(request, tokens, end, reason, rows, max_length, known=prompt, length=prompt, view=view)
+        later, view = stretches(request, limits), SlotView(-1, request.id, "waiting")
+        chat = cls(request, [], 0, None, [], 0, 0, 0, 0, 0, view, later)
+        chat.begin_stretch()
+        return chat
+
+    def begin_stretch(self) -> None:
+        """The first, or that behind a shift: of its tokens nothing is computed."""
+        stretch = next(self.later)
+        self.tokens, self.rows, self.end, self.reason = stretch.tokens, stretch.rows, stretch.end, stretch.reason
+        self.max_length, self.shed = stretch.max_length, stretch.shed
+        self.known = self.length = self.given = stretch.given
+        self.computed = self.lost = 0
 
     @property
     def answer_tokens(self) -> int:
-        return self.length - len(self.request.prompt)
+        return self.shed + self.length - len(self.request.prompt)
 
     @property
     def runs(self) -> bool:
@@ -127,7 +185,7 @@ class Chat:
 
     def reach(self, tokens: int) -> int:
         """Pages that it will have when it has so many tokens more; its last token needs none."""
-        return pages_for(min(self.length + tokens, max(self.max_length - 1, len(self.request.prompt))))
+        return pages_for(min(self.length + tokens, max(self.max_length - 1, self.given)))
 
     def place(self, resume: str) -> tuple[float, ...]:
         """In the line: who has the lower one comes in first; where priority makes two equal, who came first. Chats that

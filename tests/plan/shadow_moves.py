@@ -180,7 +180,7 @@ class Moves:
 
     def _places(self, other: Chat, found: int) -> list[int]:
         """Ends of pages of its prompt behind what was found, at which it computes for others."""
-        ends = range(found + PAGE_TOKENS, len(other.request.prompt) + 1, PAGE_TOKENS)
+        ends = range(found + PAGE_TOKENS, other.given + 1, PAGE_TOKENS)
         return [end for end in ends if end == self.next_place(other, end - PAGE_TOKENS)]
 
     def _rows_up_to(self, chat: Chat, other: Chat, end: int) -> bool:

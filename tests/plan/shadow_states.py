@@ -64,7 +64,7 @@ class ShadowStates:
         """Where a chat with so many tokens leaves a checkpoint next."""
         if not self.total:
             return inf
-        last = (len(chat.request.prompt) - 1) // PAGE_TOKENS * PAGE_TOKENS
+        last = (chat.given - 1) // PAGE_TOKENS * PAGE_TOKENS
         places = {tokens - tokens % self.interval + self.interval, last}
         return min(place for place in places if place > tokens)
 

@@ -115,7 +115,7 @@ class ShadowSteps:
         if not chunk.samples:
             return None
         chat.length += 1
-        self.last_tokens[chunk.slot] = next_token(row)
+        self.last_tokens[chunk.slot] = next_token(row, chunk.next_index)
         return self.last_tokens[chunk.slot]
 
 

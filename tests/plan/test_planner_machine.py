@@ -23,6 +23,7 @@ from .drawn import (
     drawn_clock,
     drawn_limits,
     drawn_request,
+    limits_with_shifts,
     limits_with_states,
     long_limits,
     long_request,
@@ -49,8 +50,11 @@ class Machine(RuleBasedStateMachine):
     def arrive(self, requests: list[Request]) -> None:
         for request in requests:
             prompt = request.prompt[: self.shadow.limits.n_ctx - 1]
-            self.shadow.arrive(msgspec.structs.replace(request, id=self.ids, prompt=prompt))
+            self.shadow.arrive(self.asked(msgspec.structs.replace(request, id=self.ids, prompt=prompt)))
             self.ids += 1
+
+    def asked(self, request: Request) -> Request:
+        return request
 
     @precondition(lambda self: self.shadow.open)
     @rule(choice=st.data())
@@ -134,6 +138,9 @@ class Machine(RuleBasedStateMachine):
         """With copies that land, somebody computes a row that is new, or one of those that somebody lost."""
         luck.soon = True
         self.shadow.copies.luck = luck
+        for chat in self.shadow.open.copy():
+            if self.shadow.limits.shifts and chat.request.sampling.max_tokens is None:
+                self.shadow.cancel(chat)  # it may go on for ever
         steps_left = sum(self.most_steps(chat) for chat in self.shadow.open)
         while self.shadow.open:
             self.one(self.shadow.limits.ahead)
@@ -149,12 +156,16 @@ class Machine(RuleBasedStateMachine):
 
         One whose history must be known gets each token only when the one before has landed.
         """
-        limits = self.shadow.limits
-        answer_tokens = len(chat.tokens) - len(chat.request.prompt)
+        limits, tokens, prompt = self.shadow.limits, len(chat.tokens), len(chat.request.prompt)
+        answer_tokens = tokens - prompt
+        if limits.shifts:
+            answer_tokens = chat.request.sampling.max_tokens or 0
+            shifts = answer_tokens // PAGE_TOKENS + 1
+            tokens = prompt + answer_tokens + shifts * limits.n_ctx
         every, turns = limits.knobs.park_every, limits.quantum < FOREVER
-        starts = 2 + (answer_tokens // every if every else 0) + (len(chat.tokens) // 16 if turns else 0)
+        starts = 2 + (answer_tokens // every if every else 0) + (tokens // 16 if turns else 0)
         each = 1 + limits.ahead * chat.request.sampling.needs_history
-        return (len(chat.tokens) * each + limits.ahead + 8) * starts
+        return (tokens * each + limits.ahead + 8) * starts
 
 
 class PlannerMachine(Machine):
@@ -212,11 +223,38 @@ class LongMachine(Machine):
         self.step(steps, limits.ahead, luck)
 
 
+class ShiftMachine(Machine):
+    """Chats that outgrow their context and go on, some for ever."""
+
+    @initialize(
+        limits=limits_with_shifts(),
+        clock=drawn_clock(),
+        crowd=st.lists(drawn_request(), min_size=2, max_size=6),
+        steps=st.sampled_from([250, 120, 10]),
+        luck=LUCK,
+    )
+    def come(self, limits: Limits, clock: Clock, crowd: list[Request], steps: int, luck: Luck) -> None:
+        self.begin(limits, clock, crowd)
+        self.step(steps, limits.ahead, luck)
+
+    def asked(self, request: Request) -> Request:
+        """By its number, so that there are all kinds."""
+        how, number = request.sampling, request.id
+        most = 400 if how.max_tokens == 90 else how.max_tokens
+        keep, discard = (0, -1, 5, 70)[number % 4], (0, 0, 64, 1, 150)[number % 5]
+        sampling = msgspec.structs.replace(how, max_tokens=most, n_keep=keep, n_discard=discard)
+        return msgspec.structs.replace(
+            request, sampling=sampling, stop_ids=request.stop_ids if number % 3 else frozenset()
+        )
+
+
 PlannerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 CrowdedMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 StatesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 LongMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=10, deadline=None)
+ShiftMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestPlanner = PlannerMachine.TestCase
 TestCrowd = CrowdedMachine.TestCase
 TestStates = StatesMachine.TestCase
 TestLong = LongMachine.TestCase
+TestShifts = ShiftMachine.TestCase

@@ -90,6 +90,7 @@ def _manner(serving: Serving, body: Completed, sampling: SamplingParams, seed: i
         tokenizer=serving.text.tokenizer,
         settings=generation_settings(body, sampling, seed),
         n_ctx=door.facts.n_ctx,
+        shifts=door.facts.shifts,
         notices=body.notices or serving.settings.notices,
         slot_of=slot_of,
         timing=bool(body.timings_per_token),

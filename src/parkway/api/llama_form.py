@@ -29,14 +29,15 @@ _LOWEST = -3.4028234663852886e38
 class Manner:
     """What the form depends on beside the answer. `slot_of` tells the slot of an open request, -1 if unknown.
 
-    `n_ctx`: most tokens of a chat. `tokens`: a whole body tells them. `fields`: those of the last chunk or whole body
-    that are wanted, as paths with slashes; none: all.
+    `n_ctx`: most tokens of a chat; where it `shifts`, at once. `tokens`: a whole body tells them. `fields`: those of
+    the last chunk or whole body that are wanted, as paths with slashes; none: all.
     """
 
     model: str
     tokenizer: Tokenizer
     settings: dict[str, Any]
     n_ctx: int
+    shifts: bool
     notices: Notices
     slot_of: Callable[[int], int]
     timing: bool = False
@@ -143,10 +144,10 @@ class LlamaForm:
             "generation_settings": manner.settings | {"seed": choice.request.seed},
             "prompt": manner.tokenizer.decode(prompt),
             "has_new_line": has_new_line,
-            "truncated": choice.finish_reason == "length" and len(prompt) + tokens >= manner.n_ctx,
+            "truncated": _truncated(choice, manner),
             "stop_type": _stop_type(choice),
             "stopping_word": choice.stop_string or "",
-            "tokens_cached": len(prompt) + max(0, tokens - 1),
+            "tokens_cached": min(len(prompt) + max(0, tokens - 1), manner.n_ctx),
             "timings": _timings(self._answer, choice),
             "preempt": msgspec.structs.asdict(choice.preempt),
         }
@@ -206,6 +207,13 @@ def _timings(answer: Answer, choice: Choice) -> dict[str, float]:
     prompt_ms = (first - answer.began_at) * 1000 if first else 0.0
     prompt = len(choice.request.prompt)
     return rates(prompt, choice.cached_tokens, prompt_ms, choice.answer_tokens, (last - first) * 1000)
+
+
+def _truncated(choice: Choice, manner: Manner) -> bool:
+    """Whether the answer has lost its end to the context, or the chat its oldest tokens."""
+    tokens = len(choice.request.prompt) + choice.answer_tokens
+    ended = tokens == manner.n_ctx and not manner.shifts and choice.finish_reason == "length"
+    return ended or tokens > manner.n_ctx
 
 
 def _stop_type(choice: Choice) -> str:

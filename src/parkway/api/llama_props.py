@@ -96,6 +96,7 @@ def _ours(serving: Serving) -> dict[str, Any]:
     return {
         "model": serving.model_name,
         "n_ctx": facts.n_ctx,
+        "context_shift": facts.shifts,
         "exact_concurrency": facts.exact,
         "bit_check": facts.bit_check,
         "fingerprint": facts.fingerprint,

@@ -7,8 +7,6 @@ from parkway.api.llama_samplers import order_of
 from parkway.request import SamplingParams
 
 _UNBUILT: dict[str, Any] = {
-    "n_keep": 0,
-    "n_discard": 0,
     "min_keep": 0,
     "grammar_lazy": False,
     "grammar_triggers": [],
@@ -36,6 +34,8 @@ def generation_settings(body: Completed, sampling: SamplingParams, seed: int) ->
     return {
         **sampled(sampling, seed),
         **_UNBUILT,
+        "n_keep": body.n_keep or 0,
+        "n_discard": body.n_discard or 0,
         "stop": list(sampling.stop),
         "max_tokens": limit,
         "n_predict": limit,

@@ -20,10 +20,11 @@ _AS_THEY_ARE = (
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n"),
     *("presence_penalty", "frequency_penalty", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold"),
     *("dynatemp_range", "dynatemp_exponent", "mirostat", "mirostat_tau", "mirostat_eta"),
-    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "n_keep"),
 )
 _FLAGS = {"max_tokens": "--predict", "temperature": "--temp", "stop": "--reverse-prompt", "typical_p": "--typical"} | {
     "dynatemp_exponent": "--dynatemp-exp",
+    "n_keep": "--keep",
     "mirostat_tau": "--mirostat-ent",
     "mirostat_eta": "--mirostat-lr",
     "dry_sequence_breakers": "--dry-sequence-breaker",

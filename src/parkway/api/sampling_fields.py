@@ -72,7 +72,7 @@ _AS_GIVEN = (
     *("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
     *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent"),
     *("mirostat", "mirostat_tau", "mirostat_eta"),
-    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "n_keep", "n_discard"),
 )
 
 BREAKERS = ("\n", ":", '"', "*")
@@ -122,6 +122,8 @@ class Sampled(Asked):
     dry_penalty_last_n: int | None = None
     dry_sequence_breakers: Breakers | None = None
     samplers: Samplers | None = None
+    n_keep: int | None = None
+    n_discard: int | None = None
 
     def limit(self) -> tuple[str, int | None]:
         """The field that says how many tokens the answer may have, and what it says."""
@@ -143,6 +145,8 @@ class Sampled(Asked):
                 given[name], spelt[name] = getattr(self, other), other
         given |= {"stop": tuple(self.stop or ()), "logit_bias": by_token(self.logit_bias or (), tokenizer)}
         made = _made({name: value for name, value in given.items() if value is not None}, spelt)
+        if made.n_keep >= 0:  # llama-server keeps the token in front of a prompt beside them
+            made = replace(made, n_keep=made.n_keep + len(tokenizer.with_bos([])))
         if made.max_tokens is not None and made.min_tokens > made.max_tokens:
             raise BadRequest("min_tokens", f"min_tokens must not be greater than {limit_name} ({made.max_tokens})")
         if self.samplers is not None:

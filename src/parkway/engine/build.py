@@ -9,6 +9,7 @@ import psutil
 from parkway.config import AUTOMATIC, EngineSettings
 from parkway.engine.engine import Engine
 from parkway.engine.knobs import knobs_from
+from parkway.errors import BadSetting
 from parkway.memory.copies import Copies
 from parkway.memory.faults import faulty
 from parkway.plan.limits import FOREVER, Knobs, Limits, interval_of
@@ -38,8 +39,12 @@ def make_engine(
     prefix_cache: bool = True,
     knobs: Knobs = Knobs(),  # noqa: B008 (frozen)
 ) -> Engine:
-    """An engine with a pool of its own on a loaded model. The last three are those of Limits. Raises NoRoom."""
+    """An engine with a pool of its own on a loaded model. The last three are those of Limits. Raises NoRoom; BadSetting
+    where a context is too short to be shifted."""
     runner = model.runner(settings, chunk_tokens)
+    shifts = settings.context_shift == "on"
+    if shifts and runner.n_ctx <= PAGE_TOKENS:
+        raise BadSetting("--context-shift", f"needs a context of more than {PAGE_TOKENS} tokens, not {runner.n_ctx}")
     copies = faulty(runner.copies(host_bytes(settings, runner), beside=settings.preempt_async == "on"), os.environ)
     copies.make_ready()
     limits = Limits(
@@ -57,6 +62,7 @@ def make_engine(
         quantum=settings.preempt_quantum or FOREVER,
         checkpoints=runner.checkpoints,
         interval=interval_of(runner.batch_tokens, runner.rings.window if runner.rings else 0),
+        shifts=shifts,
         knobs=knobs,
     )
     pool = f"KV pool of {runner.pages * PAGE_TOKENS:,} tokens"
@@ -90,6 +96,7 @@ def engine_on(model: Model, runner: Runner, limits: Limits, copies: Copies) -> E
         slots=limits.slots,
         vocab_size=model.vocab_size,
         fingerprint=model.fingerprint,
+        shifts=limits.shifts,
         exact=runner.exact,
         bit_check=runner.bit_check,
         weight_bytes=model.weight_bytes,

@@ -48,7 +48,8 @@ class Choosing:
             editor = self._editors.get(chunk.request.id) if chunk.samples else None
             if editor:
                 mask = self.constraints.mask(chunk.request.id)
-                edits = editor.edits(planner.tokens(chunk.slot), chunk.end, mask)
+                tokens, shed = planner.tokens(chunk.slot), chunk.shed
+                edits = editor.edits(tokens, chunk.next_index, mask, shed=shed)
                 if edits:
                     made[chunk.slot] = edits
         return made

@@ -258,7 +258,7 @@ class Engine:
             self._tell_notices()
             return  # a piece of a prompt, or of a chat that is computed again
         cached = 0
-        if chunk.end == len(request.prompt) and (chunk.samples or reason):
+        if chunk.next_index == len(request.prompt) and (chunk.samples or reason):
             self._prompt_tokens += chunk.end
             cached = chunk.cached
             self._cached_tokens += cached

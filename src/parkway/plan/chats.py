@@ -2,7 +2,6 @@
 
 from parkway.plan.shares import Shares
 from parkway.plan.slot import Slot, State
-from parkway.request import Request
 
 
 class Chats:
@@ -39,8 +38,8 @@ class Chats:
         """The chat of a request that has a slot."""
         return next((slot for slot in self.slots if slot and slot.request.id == request_id), None)
 
-    def arrive(self, request: Request, n_ctx: int) -> None:
-        slot = self.arrived[request.id] = Slot.waiting(request, n_ctx)
+    def arrive(self, slot: Slot) -> None:
+        self.arrived[slot.request.id] = slot
         self._newcomers.append(slot)
 
     def admit(self, now: float) -> None:

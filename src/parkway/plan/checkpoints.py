@@ -103,7 +103,7 @@ class Checkpoints:
     def next_place(self, slot: Slot, tokens: int) -> int:
         """Where the chat leaves one next, behind its first `tokens`."""
         place = (tokens // self._interval + 1) * self._interval
-        last = (len(slot.request.prompt) - 1) // PAGE_TOKENS * PAGE_TOKENS
+        last = (slot.given - 1) // PAGE_TOKENS * PAGE_TOKENS
         return last if tokens < last < place else place
 
     def cut(self, slot: Slot, end: int) -> int:

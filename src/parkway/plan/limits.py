@@ -45,6 +45,7 @@ class Limits:
     stay while another waits for its pages. `checkpoints`: units for what slots keep beside pages (states, rings), as it
     was at page boundaries, without which pages are not enough to begin behind; None where they keep nothing. One is
     taken every `interval` tokens.
+    `shifts`: a chat that has `n_ctx` tokens goes on without its oldest ones.
     """
 
     slots: int
@@ -61,6 +62,7 @@ class Limits:
     quantum: float = FOREVER
     checkpoints: int | None = None
     interval: int = INTERVAL
+    shifts: bool = False
     knobs: Knobs = field(default_factory=Knobs)
 
     def __post_init__(self) -> None:
@@ -69,6 +71,7 @@ class Limits:
         assert self.batch_tokens >= self.slots, "a step must hold a token of every slot"
         assert self.logit_rows >= self.slots, "a step must hold the logits of every slot"
         assert self.chunk_tokens is None or self.chunk_tokens >= 1, "a chunk must hold a token"
+        assert not self.shifts or self.n_ctx > PAGE_TOKENS, "there must be a page to take out"
         assert self.knobs.park_every >= 0, "chats can't be parked every so many tokens"
         assert self.ahead >= 0, "so many steps can't be in flight"
         assert self.quantum > 0, "a chat must be allowed to stay for a while"

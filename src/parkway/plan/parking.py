@@ -50,9 +50,9 @@ class Parking:
     def saving(self) -> bool:
         return any(copy.owner is Owner.SAVE_AHEAD for copy, _, _ in self._open.values())
 
-    def misses(self, slot: Slot) -> list[int]:
-        """Numbers of a chat's pages that the host does not have."""
-        return [page for page in range(len(slot.pages)) if self._kept(slot, page) is None]
+    def misses(self, slot: Slot) -> int:
+        """How many of a chat's pages the host does not have."""
+        return sum([self._kept(slot, page) is None for page in range(len(slot.pages))])
 
     def leave(self, slot: Slot) -> bool:
         """Begins to park a chat: what the host does not have is copied. False, with nothing changed, without room."""
@@ -139,6 +139,12 @@ class Parking:
         self.drop(slot)
         return slot
 
+    def shifted(self, slot: Slot) -> None:
+        """The chat's pages are no longer those that are being saved ahead: they get no names on the host."""
+        for copy, chat, _ in list(self._open.values()):
+            if chat is slot:
+                self._open[copy.id] = copy, slot, ()
+
     def drop(self, slot: Slot) -> None:
         """What the chat has computed is to be computed again."""
         pages = slot.pages
@@ -210,7 +216,7 @@ class Parking:
     def _name_on_host(self, slot: Slot, pages: Iterable[int], targets: Iterable[int]) -> None:
         """Those of the copied pages that are sealed by now: their tokens are accepted."""
         if self._named:
-            for page, target in zip(pages, targets, strict=True):
+            for page, target in zip(pages, targets, strict=False):  # none of them after a shift
                 if page < slot.sealed:
                     self.host.seal(target, slot.name(page))
 

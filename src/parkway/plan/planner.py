@@ -90,7 +90,7 @@ class Planner:
     def arrive(self, request: Request) -> None:
         """Queues a request. Its prompt has a token at least and leaves room for one more."""
         assert 0 < len(request.prompt) < self._limits.n_ctx, f"request {request.id} was not checked"
-        self._chats.arrive(request, self._limits.n_ctx)
+        self._chats.arrive(Slot.waiting(request, self._limits.n_ctx, shifts=self._limits.shifts))
 
     def cancel(self, request_id: int) -> bool:
         """Ends a request wherever it is; False if it is not here. A result that still comes for it is ignored."""
@@ -159,6 +159,8 @@ class Planner:
         reason = slot.finish_reason if token_id is not None or chunk.end == len(slot.tokens) else None
         if reason:
             self._room.end(slot, State.FINISHED)
+        elif slot.outgrown:
+            self._room.shift(slot)
         else:
             self._room.announce(slot)
         return reason
@@ -177,7 +179,7 @@ class Planner:
         return self._room.records.pop(request_id, Preempt())
 
     def tokens(self, slot: int) -> list[int]:
-        """Prompt and answer of the chat in a slot, as far as they are known. They grow while it is there."""
+        """Prompt and answer of the chat in a slot, as far as they are known and not shed."""
         chat = self._chats.slots[slot]
         assert chat, f"slot {slot} is nobody's"
         return chat.tokens

@@ -12,6 +12,7 @@ from parkway.plan.notices import Notices
 from parkway.plan.pages import PagePool, pages_for
 from parkway.plan.parking import Parking
 from parkway.plan.sharing import Sharing
+from parkway.plan.shift import shed
 from parkway.plan.slot import Slot, State
 from parkway.plan.step import PAGE_TOKENS
 from parkway.plan.victims import comes_behind, in_turn, line, victim
@@ -106,6 +107,16 @@ class Room:
         self.resumes += 1
         slot.entered_at = slot.computed  # its turn is counted in new tokens
         self.notices.returned(slot, self.pace.now)
+
+    def shift(self, slot: Slot) -> None:
+        """The chat has outgrown its context: it goes on with fewer tokens, behind pages that hold the first of them."""
+        self.parking.shifted(slot)
+        slot.shift(shed(slot.request, slot.length))
+        found, before = self._found(slot), slot.pages
+        self.pool.share(found)
+        slot.begin_again(tuple(found))
+        self.pool.give(reversed(before))
+        self.checkpoints.enter(slot)
 
     def end(self, slot: Slot, state: State) -> None:
         """The chat goes, whatever its state; copies under way keep their pages until they land."""
@@ -231,13 +242,10 @@ class Room:
         return max(self.pace.look_ahead, RUNWAY)
 
     def _victim(self, running: list[Slot], *, missing: int, tokens: int) -> Slot | None:
-        knobs, misses = self._limits.knobs, self._misses
+        knobs, misses = self._limits.knobs, self.parking.misses
         return victim(
             running, self.pool, self.pace, knobs, exempt=self._exempt, missing=missing, tokens=tokens, misses=misses
         )
-
-    def _misses(self, slot: Slot) -> int:
-        return len(self.parking.misses(slot))
 
     def _park(self, slot: Slot) -> None:
         """By a copy, unless there is no room for it or computing again takes less time."""
@@ -247,7 +255,7 @@ class Room:
         self.announce(slot)
 
     def _copies_faster(self, slot: Slot) -> bool:
-        pages = self._misses(slot) + len(slot.pages)
+        pages = self.parking.misses(slot) + len(slot.pages)
         again = slot.computed * self.pace.token_seconds
         return pages * self.pace.page_seconds <= BESIDE * again or not self.pace.token_seconds
 

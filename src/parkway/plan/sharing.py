@@ -35,7 +35,7 @@ class Sharing:
             return False
         found, most = len(self.found(slot)), (slot.length - 1) // PAGE_TOKENS
         return found < most and any(
-            found <= page < min(most, len(other.request.prompt) // PAGE_TOKENS) and other.name(page) == slot.name(page)
+            found <= page < min(most, other.given // PAGE_TOKENS) and other.name(page) == slot.name(page)
             for other in running
             if (page := self._awaited(other, found)) >= other.sealed
         )

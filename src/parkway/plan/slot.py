@@ -23,7 +23,7 @@ _ENDS = frozenset({State.FINISHED, State.CANCELLED})
 
 MOVES: dict[State, frozenset[State]] = {
     State.PREFILL: _ENDS | {State.DECODE, State.PREEMPTING, State.PREEMPTED},
-    State.DECODE: _ENDS | {State.PREEMPTING, State.PREEMPTED},
+    State.DECODE: _ENDS | {State.PREEMPTING, State.PREEMPTED, State.PREFILL},
     State.PREEMPTING: _ENDS | {State.PREEMPTED},
     State.PREEMPTED: _ENDS | {State.PREFILL, State.DECODE, State.RESTORING, State.REPLAYING},
     State.RESTORING: _ENDS | {State.PREFILL, State.DECODE, State.REPLAYING},
@@ -33,18 +33,22 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 _NOTHING = range(0)
+ENDLESS = 2**31 - 1
+"""Tokens of a chat without another limit: random numbers are drawn by a count of 32 bits."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """A chat from its start to its end; `index` is its own for that long.
 
-    `tokens` is prompt + answer as far as it is known. `length` counts those that steps in flight sample as well; it may
-    become `max_length`, of which `most_rows` are computed. The KV of the first `computed` is in `pages`, or will be
-    when the step planned last has run; while the chat is parked, in the host's pages `host`, or nowhere. The first
-    `replayed` were computed before they were dropped. The first `scored` rows of the prompt owe nothing (any more),
-    neither a log-probability nor a part of an embedding, nor do those from `owing` on. The first `sealed` pages are
-    named, the first `saved` need not be saved ahead. `flying` counts its chunks in flight.
+    `tokens` is prompt + answer as far as it is known, but for the `shed` ones that context shifts have taken out; it
+    began with `given` of them, the prompt or what a shift has left. `length` counts those that steps in flight sample
+    as well; it may become `max_length`, of which `most_rows` are computed, and `limit` with the shed ones. The KV of
+    the first `computed` is in `pages`, or will be when the step planned last has run; while the chat is parked, in the
+    host's pages `host`, or nowhere. The first `replayed` were computed before they were dropped. The first `scored`
+    rows of the prompt owe nothing (any more), neither a log-probability nor a part of an embedding, nor do those from
+    `owing` on. The first `sealed` pages are named, the first `saved` need not be saved ahead. `flying` counts its
+    chunks in flight.
 
     `since` is when it began to wait for room the last time, new or parked. `stay` counts how often it has come into the
     pool, the last time at `entered`, with `entered_at` tokens computed; `cached` is how many tokens of the prompt it
@@ -57,12 +61,15 @@ class Slot:
     request: Request
     tokens: list[int]
     length: int
+    limit: int
+    given: int
     max_length: int
     most_rows: int
     scored: int
     owing: int
     needs_history: bool
     state: State = State.PREFILL
+    shed: int = 0
     computed: int = 0
     pages: tuple[int, ...] = ()
     host: tuple[int, ...] = ()
@@ -84,21 +91,24 @@ class Slot:
     names: list[bytes] = field(default_factory=list)
 
     @classmethod
-    def waiting(cls, request: Request, n_ctx: int) -> "Slot":
-        """A chat that has no slot and has computed nothing yet; it may reach `n_ctx` tokens, prompt and answer."""
+    def waiting(cls, request: Request, n_ctx: int, *, shifts: bool = False) -> "Slot":
+        """A chat that has no slot and has computed nothing yet; it may have `n_ctx` tokens at once, prompt and answer,
+        and more one after the other if it `shifts`."""
         prompt, sampling = request.prompt, request.sampling
-        max_length = n_ctx if sampling.max_tokens is None else min(n_ctx, len(prompt) + sampling.max_tokens)
+        limit = ENDLESS if shifts else n_ctx
+        if sampling.max_tokens is not None:
+            limit = min(limit, len(prompt) + sampling.max_tokens)
+        max_length = min(n_ctx, limit)
         owing = len(prompt) if sampling.embed else len(prompt) - 1
         scored = 0 if sampling.prompt_logprobs is not None or sampling.embed == "mean" else len(prompt) - 1
         most_rows = max(max_length - 1, len(prompt))
         held, needs_history = sampling.grammar is not None, sampling.needs_history
-        return cls(
-            -1, request, list(prompt), len(prompt), max_length, most_rows, scored, owing, needs_history, held=held
-        )
+        lengths = len(prompt), limit, len(prompt), max_length, most_rows
+        return cls(-1, request, list(prompt), *lengths, scored, owing, needs_history, held=held)
 
     @property
     def answer_tokens(self) -> int:
-        return self.length - len(self.request.prompt)
+        return self.shed + self.length - len(self.request.prompt)
 
     @property
     def full(self) -> bool:
@@ -119,10 +129,15 @@ class Slot:
     @property
     def finish_reason(self) -> str | None:
         """Why nothing follows the tokens that are known; None if something does."""
-        tokens, request = self.tokens, self.request
-        if tokens[-1] in request.stop_ids and len(tokens) > len(request.prompt) and not request.sampling.ignore_eos:
+        request, known = self.request, self.shed + len(self.tokens)
+        if self.tokens[-1] in request.stop_ids and known > len(request.prompt) and not request.sampling.ignore_eos:
             return "stop"
-        return "length" if len(tokens) == self.max_length else None
+        return "length" if known == self.limit else None
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether something follows for which there is no room in the context. All tokens are known then."""
+        return len(self.tokens) == self.max_length and self.shed + self.max_length < self.limit
 
     @property
     def may_share(self) -> bool:
@@ -136,7 +151,7 @@ class Slot:
             request_id=self.request.id,
             state=self.state.value,
             prompt_tokens=len(self.request.prompt),
-            tokens=len(self.tokens),
+            tokens=self.shed + len(self.tokens),
             computed=self.computed,
             pages=len(self.pages),
             parks=self.parks,
@@ -165,6 +180,24 @@ class Slot:
         self.stay += 1
         self.saved = 0
         self.entered, self.entered_at = now, self.computed
+
+    def shift(self, gone: range) -> None:
+        """Takes out the tokens at these positions, whole pages. `begin_again` follows."""
+        assert not self.flying, f"slot {self.index}: shifted while a token is in flight"
+        n_ctx = len(self.tokens)
+        del self.tokens[gone.start : gone.stop], self.names[gone.start // PAGE_TOKENS :]
+        self.shed += len(gone)
+        self.length = self.given = len(self.tokens)
+        self.max_length = min(n_ctx, self.limit - self.shed)
+        self.most_rows = self.max_length - 1
+
+    def begin_again(self, pages: tuple[int, ...]) -> None:
+        """Computes what is behind these pages, in the same stay."""
+        stayed = self.computed - self.entered_at
+        self.pages, self.sealed, self.saved, self.computed = pages, len(pages), 0, len(pages) * PAGE_TOKENS
+        self.entered_at = self.computed - stayed
+        if self.returns_to is not self.state:
+            self.move(self.returns_to)
 
     def drop(self) -> None:
         """What it has computed is gone; its tokens stay."""
@@ -199,7 +232,8 @@ class Slot:
         if end > len(self.tokens):
             tokens += (PENDING,)
         states = self.state_from, state_to
-        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows, self.cached, *states)
+        cached, shed = self.cached, self.shed
+        chunk = Chunk(self.index, self.request, start, tokens, self.pages, samples, rows, cached, *states, shed)
         self.computed = end
         self.flying += 1
         if owed:

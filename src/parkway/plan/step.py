@@ -34,10 +34,17 @@ class Chunk(msgspec.Struct, frozen=True):
     """Before the step the slot's state becomes what this checkpoint holds."""
     state_to: int | None = None
     """Behind the step the slot's state is copied to this checkpoint, behind all that are read for the step."""
+    shed: int = 0
+    """Tokens that context shifts have taken out before: positions do not count them."""
 
     @property
     def end(self) -> int:
         return self.start + len(self.tokens)
+
+    @property
+    def next_index(self) -> int:
+        """Of the token behind it, in prompt + answer."""
+        return self.shed + self.end
 
 
 class StepPlan(msgspec.Struct, frozen=True):

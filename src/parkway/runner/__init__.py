@@ -68,9 +68,6 @@ class Runner(Protocol):
     def ring_bytes(self) -> int: ...
 
     @property
-    def checkpoint_bytes(self) -> int: ...
-
-    @property
     def checkpoint_bytes(self) -> int:
         """Of those, the checkpoints'."""
 

@@ -147,11 +147,11 @@ class CpuRunner:
         return logit_row
 
     def _sampled(self, chunk: Chunk) -> Sample:
-        """The sampler's orders for the token after a chunk; of one request only the position changes."""
+        """The sampler's orders for the token after a chunk; of one request only its index changes."""
         kept = self._orders[chunk.slot]
         if kept is None or kept[0] is not chunk.request:
             kept = self._orders[chunk.slot] = (chunk.request, _orders(chunk.request))
-        kept[1].position = chunk.end
+        kept[1].position = chunk.next_index
         return kept[1]
 
     def _collect(self, plan: StepPlan) -> None:

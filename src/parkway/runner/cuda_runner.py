@@ -236,7 +236,7 @@ class CudaRunner:
                     self._requests[chunk.slot] = chunk.request
                     self._orders[chunk.slot] = _order(chunk.request, chunk.slot)
                 logit_row[at], orders[at] = first + len(chunk.tokens) - 1, self._orders[chunk.slot]
-                orders[at]["position"] = chunk.end
+                orders[at]["position"] = chunk.next_index
                 chosen[chunk.slot] = at
                 at += 1
         logit_row[at:], orders[at:] = 0, _UNUSED
@@ -296,4 +296,4 @@ def _logprob(chunk: Chunk, row: int, result: npt.NDArray[np.void]) -> TokenLogpr
     wanted = chunk.request.sampling
     count = (wanted.logprobs if chunk.samples and row == len(chunk.tokens) - 1 else wanted.prompt_logprobs) or 0
     top = list(zip(result["top_ids"][:count].tolist(), result["top_logprobs"][:count].tolist(), strict=True))
-    return TokenLogprob(chunk.start + row + 1, int(result["token"]), float(result["logprob"]), top)
+    return TokenLogprob(chunk.shed + chunk.start + row + 1, int(result["token"]), float(result["logprob"]), top)

@@ -31,11 +31,12 @@ class Dry:
         """[j]: how many tokens in front of j are those at the end."""
         self._known = 0
 
-    def penalties(self, tokens: Sequence[int]) -> dict[int, float]:
-        """What to take from logits of the token behind these, which are those of the last call and more."""
-        how, first, count = self._how, self._known, len(tokens)
-        self._find_breakers(tokens, first)
-        self._take(tokens, first)
+    def penalties(self, tokens: Sequence[int], shed: int = 0) -> dict[int, float]:
+        """What to take from logits of the token behind these, which are those of the last call and more, but for `shed`
+        ones that have been there."""
+        how, first, count = self._how, self._known, shed + len(tokens)
+        self._take(tokens[first - shed :], first)
+        self._find_breakers(tokens[first - shed :], first)
         self._known = count
         start = 0 if how.dry_penalty_last_n < 0 else max(0, count - how.dry_penalty_last_n)
         head, tail = self._break
@@ -53,11 +54,11 @@ class Dry:
         return float(min(self._how.dry_multiplier * self._how.dry_base ** min(steps, self._most_steps), 3e38))
 
     def _take(self, tokens: Sequence[int], first: int) -> None:
-        count = len(tokens)
+        count = first + len(tokens)
         if count > len(self._tokens):
             room = max(256, 2 * count)
             self._tokens, self._lengths = np.resize(self._tokens, room), np.resize(self._lengths, room + 1)
-        self._tokens[first:count] = tokens[first:count]
+        self._tokens[first:count] = tokens
         if first == 0:
             self._lengths[: count + 1] = _suffixes(self._reach(tokens), count)
             return
@@ -73,10 +74,10 @@ class Dry:
     def _find_breakers(self, tokens: Sequence[int], first: int) -> None:
         if not self._breakers:
             return
-        for at in range(first, len(tokens)):
-            for breaker in self._breakers.get(tokens[at], ()):
+        for at, token in enumerate(tokens, first):
+            for breaker in self._breakers.get(token, ()):
                 begin = at + 1 - len(breaker)
-                if begin >= 0 and tuple(tokens[begin : at + 1]) == breaker:
+                if begin >= 0 and tuple(self._tokens[begin : at + 1].tolist()) == breaker:
                     self._break = max(self._break, (begin, len(breaker) - 1))
 
 

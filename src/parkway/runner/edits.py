@@ -4,6 +4,7 @@ A function of the request, its tokens so far and what a grammar allows next; wha
 again meanwhile has no part in it. Knows no backend and no grammar.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -55,6 +56,8 @@ class Editor:
         self._first = max(0, self._prompt_tokens - self._window) if self._repeats else self._prompt_tokens
         self._counted = self._first
         self._recent: dict[int, int] = {}
+        self._reach: deque[int] | None = deque() if self._repeats and how.repeat_last_n > 0 else None
+        """The last tokens that were counted, oldest first, where one is to be forgotten."""
         self._answer: dict[int, int] = {}
         self._repeated: dict[int, float] = {}
         self._columns: dict[int, int] = {}
@@ -72,15 +75,16 @@ class Editor:
         how = request.sampling
         return how.needs_history or bool(how.logit_bias) or how.min_tokens > 0 or steps_of(how) is not None
 
-    def edits(self, tokens: Sequence[int], position: int, mask: Mask | None) -> Edits | None:
+    def edits(self, tokens: Sequence[int], position: int, mask: Mask | None, *, shed: int = 0) -> Edits | None:
         """For the token at a position, behind these of prompt and answer; None if nothing is to edit.
 
-        `tokens` grows from call to call, and has all before the position if the request needs its history.
+        `tokens` grows from call to call, and has all before the position if the request needs its history, but for the
+        `shed` ones that have been there: those that are new since the last call are always there.
         """
         assert mask is None or len(mask) == self._mask_words, "a mask of another vocabulary"
         if self._counts or self._dry:
-            assert len(tokens) == position, "a token is chosen whose history is not known"
-            self._count(tokens)
+            assert shed + len(tokens) == position, "a token is chosen whose history is not known"
+            self._count(tokens, shed)
         forbids_ends = self._ends > 0 and position - self._prompt_tokens < self._how.min_tokens
         count = len(self._columns)
         moves = count and (forbids_ends or self._counts or self._dry or self._bias)
@@ -103,25 +107,34 @@ class Editor:
         chain[-1]["a"] = self._mu
         return chain
 
-    def _count(self, tokens: Sequence[int]) -> None:
+    def _count(self, tokens: Sequence[int], shed: int) -> None:
         """Counts the tokens that have come, in the order in which they came."""
         changed: dict[int, None] = {}
         if self._dry:
-            before, self._repeated = self._repeated, self._dry.penalties(tokens)
+            before, self._repeated = self._repeated, self._dry.penalties(tokens, shed)
             changed |= dict.fromkeys((*before, *self._repeated))
-        for at in range(self._counted, len(tokens) if self._counts else 0):
-            token = tokens[at]
+        for at in range(self._counted, shed + len(tokens) if self._counts else 0):
+            token = tokens[at - shed]
             changed[token] = None
             if at >= self._prompt_tokens:
                 self._answer[token] = self._answer.get(token, 0) + 1
             if self._repeats:
                 self._recent[token] = self._recent.get(token, 0) + 1
-                if at - self._window >= self._first:
-                    self._recent[tokens[at - self._window]] -= 1
-                    changed[tokens[at - self._window]] = None
-        self._counted = len(tokens)
+                changed |= dict.fromkeys(self._forgotten(token))
+        self._counted = shed + len(tokens)
         for token in changed:
             self._set(token)
+
+    def _forgotten(self, token: int) -> tuple[int, ...]:
+        """The token that leaves the window because this one has come into it."""
+        if self._reach is None:
+            return ()
+        self._reach.append(token)
+        if len(self._reach) <= self._window:
+            return ()
+        gone = self._reach.popleft()
+        self._recent[gone] -= 1
+        return (gone,)
 
     def _set(self, token: int) -> None:
         """Writes what a token's logit is changed by, as it has been counted."""

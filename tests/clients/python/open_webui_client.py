@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
@@ -85,7 +85,7 @@ class Chats:
                 return str(text)
         return ""
 
-    def _chunks(self, say: str, tools: bool) -> Iterator[Any]:
+    def _chunks(self, say: str, tools: bool) -> Generator[Any]:
         asked = _asked(say, tools) | {"stream": True}
         with self._http.stream("POST", "/api/chat/completions", json=asked) as answer:
             if answer.status_code != 200:
