@@ -34,11 +34,9 @@ async def test_props(within: Connect) -> None:
         "is_sleeping": False,
         "model": "nick",
         "n_ctx": 256,
-        "context_shift": False,
         "exact_concurrency": True,
         "bit_check": None,
         "fingerprint": FINGERPRINT,
-        "memory": {"weight_bytes": 1, "pool_bytes": 2, "state_bytes": 20, "checkpoint_bytes": 24, "host_bytes": 3},
         "preempt": {
             "mode": "copy",
             "ram_bytes": 3,
@@ -61,7 +59,6 @@ async def test_a_slot_at_work(within: Connect) -> None:
             door.step()
         await asking
     assert (at_work["params"]["seed"], at_work["params"]["temperature"]) == (5, 0.5)
-    assert at_work["state_bytes"] == idle["state_bytes"] == 5
     assert at_work["next_token"] == [{"has_next_token": True, "n_remain": 6, "n_decoded": 3}]
     assert (at_work["n_prompt_tokens_processed"], at_work["n_prompt_tokens_cache"]) == (2, 1)
     assert not {"params", "next_token"} & idle.keys()
@@ -145,7 +142,7 @@ async def test_errors_at_their_paths_have_their_shape(within: Connect) -> None:
 
 
 async def test_vllms_tokenizer_is_there_too(within: Connect) -> None:
-    """lm-eval's `tokenizer_backend=remote` lives of these; without them it needs the model's folder too."""
+    """lm-eval's remote tokenizer lives of these; without them it needs the model's folder beside the server."""
     text = byte_text()
     text.tokenizer._bos_id = 7
     async with within(FakeDoor(), text) as http:

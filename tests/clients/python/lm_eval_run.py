@@ -1,4 +1,4 @@
-"""lm-eval against the server at the address given, with the server's own tokenizer. Tells samples as JSON."""
+"""lm-eval against the server at the address that it is given, with its tokenizer. Tells the samples as JSON."""
 
 import json
 import os
@@ -19,11 +19,7 @@ COMMON = {"test_split": "test", "doc_to_text": "{{ask}}", "target_delimiter": ""
 CHOOSE = {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": 0}
 TELL = {"output_type": "generate_until", "doc_to_target": "", "metric_list": [{"metric": "exact_match"}]}
 ROLL = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{ask}}"}
-TASKS: dict[str, dict[str, Any]] = {
-    "choose": CHOOSE,
-    "tell": TELL | {"generation_kwargs": {"until": ["!"], "max_gen_toks": 60}},
-    "roll": ROLL,
-}
+TASKS = {"choose": CHOOSE, "tell": TELL | {"generation_kwargs": {"until": ["!"], "max_gen_toks": 60}}, "roll": ROLL}
 
 
 def told(url: str, documents: str) -> dict[str, Any]:
