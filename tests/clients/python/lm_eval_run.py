@@ -16,9 +16,13 @@ from tests.clients.python.scenarios import MODEL
 
 DOCS = [{"ask": "first A", "choices": ["b", "é日"]}, {"ask": "never A", "choices": ["b", "é日"]}]
 COMMON = {"test_split": "test", "doc_to_text": "{{ask}}", "target_delimiter": "", "dataset_path": "json"}
-CHOOSE = {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": 0}
-TELL = {"output_type": "generate_until", "doc_to_target": "", "metric_list": [{"metric": "exact_match"}]}
-ROLL = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{ask}}"}
+CHOOSE: dict[str, Any] = {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": 0}
+TELL: dict[str, Any] = {
+    "output_type": "generate_until",
+    "doc_to_target": "",
+    "metric_list": [{"metric": "exact_match"}],
+}
+ROLL: dict[str, Any] = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{ask}}"}
 TASKS = {"choose": CHOOSE, "tell": TELL | {"generation_kwargs": {"until": ["!"], "max_gen_toks": 60}}, "roll": ROLL}
 
 
