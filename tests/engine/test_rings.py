@@ -27,7 +27,7 @@ from tests.backends.rig import CpuPack
 from tests.engine.toy import VOCAB_SIZE, joined, make_request, outputs_of
 from tests.windows import WINDOW, TinyWindows
 
-SETTINGS = EngineSettings(ctx_size=2048, parallel=3, batch_size=96, device="cpu", activations="f32", threads=1)
+SETTINGS = EngineSettings(ctx_size=3072, parallel=3, batch_size=96, device="cpu", activations="f32", threads=1)
 SYSTEM = [(5 * at + at // 9 + 3) % VOCAB_SIZE for at in range(280)]
 
 
@@ -118,7 +118,7 @@ def test_the_next_turn_of_a_chat(model: CpuModel, remembers: bool) -> None:
 def test_together_parked_and_computed_again(
     model: CpuModel, alone: list[Any], preempt: Any, forget: bool, chunk_tokens: int | None
 ) -> None:
-    settings = replace(SETTINGS, ctx_size=1024, preempt=preempt)
+    settings = replace(SETTINGS, preempt=preempt)
     engine = make_engine(model, settings, chunk_tokens=chunk_tokens, knobs=Knobs(park_every=11, forget=forget))
     rings_of(engine)
     assert answers(engine, REQUESTS) == alone
@@ -233,7 +233,8 @@ def test_its_bytes_are_told(model: CpuModel, remembers: bool, caplog: pytest.Log
     states = runner.state_bytes - runner.ring_bytes - runner.checkpoint_bytes
     assert runner.checkpoint_bytes == 6 * 2 * page_bytes + 6 * states // 3
     assert (states > 0) == remembers
-    assert engine.facts.state_bytes == runner.state_bytes
+    assert engine.facts.state_bytes == states + runner.ring_bytes
+    assert engine.facts.checkpoint_bytes == runner.checkpoint_bytes
     for name in ("rings of 3 chats 0.", "6 checkpoints 0."):
         assert name in caplog.text
     assert ("states of 3 chats 0." in caplog.text) == remembers

@@ -113,7 +113,7 @@ def test_an_end_of_a_ring_that_is_not_copied_shows(
 
 def test_states_and_rings_are_kept_together() -> None:
     both = made(CudaModel, remembers=True)
-    settings = replace(SETTINGS, parallel=2)
+    settings = replace(SETTINGS, ctx_size=1024, parallel=2)
     runner = both.runner(settings)
     kept, states, rings = runner._checkpoints, runner._steps.pool.states, runner._steps.pool.rings
     assert kept and states and rings  # noqa: PT018

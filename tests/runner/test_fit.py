@@ -77,24 +77,23 @@ def room_of(ctx_size: int, **how: Any) -> Room:
     return room_with_rings(settings, attention, **given | how)
 
 
-def test_a_small_pool_has_rings_and_two_checkpoints_for_each_slot() -> None:
-    room = room_of(8192)
-    assert room == Room(8192, 8192, Rings(RINGED, window=512, chunk=256), checkpoints=8)
+def test_rings_come_with_two_checkpoints_for_each_slot() -> None:
+    room = room_of(16384)
+    assert room == Room(16384, 16384, Rings(RINGED, window=512, chunk=256), checkpoints=8)
     assert room.rings
     assert (room.rings.pages, room.rings.kept) == (12, 8)
-    assert 4 * 12 + 8 * 8 < 8192 // 64, "all of it takes less than the pages of these layers would"
+    assert 2 * (4 * 12 + 8 * 8) <= 16384 // 64, "all of it takes half of what the pages of these layers would"
 
 
 @pytest.mark.parametrize(
     ("ctx_size", "rings", "checkpoints"),
     [
-        (64 * 63, False, 2),  # 48 pages of rings and 15 more, less than two checkpoints
-        (64 * 64, True, 2),
-        (64 * (48 + 3 * 8), True, 3),
+        (64 * (2 * (48 + 64) - 1), False, 2),
+        (64 * 2 * (48 + 64), True, 8),
         (64 * 1000, True, 8),
     ],
 )
-def test_rings_are_there_where_they_save_memory(ctx_size: int, rings: bool, checkpoints: int) -> None:
+def test_rings_are_there_where_they_halve_what_the_layers_take(ctx_size: int, rings: bool, checkpoints: int) -> None:
     room = room_of(ctx_size)
     assert (room.rings is not None, room.checkpoints) == (rings, checkpoints)
 

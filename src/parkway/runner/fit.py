@@ -14,13 +14,15 @@ from parkway.plan.step import PAGE_TOKENS
 CHECKPOINT_SHARE, MOST_CHECKPOINT_BYTES, LEAST_CHECKPOINTS = 8, 1 << 30, 2
 """Checkpoints take an eighth of the pool's bytes and so much at most; but there are two where they fit."""
 CHECKPOINTS_OF_A_SLOT = 2
-"""Where rings save so much: the two that a turn leaves must outlast the turns of all other slots' chats."""
+"""With rings: the two that a turn leaves must outlast the turns of all other slots' chats."""
+SAVING = 2
+"""Rings with their checkpoints are worth it where the layers' pages would take so many times as much, since what chats
+share is found at fewer places."""
 RING_SHARE = 4
 """Rings that are not there to save memory take a quarter of what is free at most."""
 
 RingUse = Literal["saving", "fitting", "never"]
-"""Where layers that see a window have rings: where these, with two checkpoints, take less than the layers' pages would,
-wherever there is room, or nowhere."""
+"""Where layers that see a window have rings: where that saves enough, wherever there is room, or nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,7 @@ def room_with_rings(
     rings = Rings(layers, max(how.window for how in attention), chunk)
     count, ring_pages, page_bytes = CHECKPOINTS_OF_A_SLOT * slots, slots * rings.pages, len(layers) * layer_bytes
     if use == "saving":
-        count = min(count, (pages_for(room.tokens) - ring_pages) // rings.kept)
-        fits = count >= LEAST_CHECKPOINTS
+        fits = SAVING * (ring_pages + count * rings.kept) <= pages_for(room.tokens)
     else:
         fits = ring_pages * page_bytes <= free_bytes // RING_SHARE
     if not fits:
