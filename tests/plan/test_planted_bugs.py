@@ -161,8 +161,8 @@ def promised_pages_ignored(patch: pytest.MonkeyPatch) -> None:
 def full_context_forgotten(patch: pytest.MonkeyPatch) -> None:
     waiting = Slot.waiting.__func__  # type: ignore[attr-defined]
 
-    def waiting_longer(cls: type[Slot], request: Request, n_ctx: int) -> Slot:
-        slot: Slot = waiting(cls, request, n_ctx + 1)
+    def waiting_longer(cls: type[Slot], request: Request, n_ctx: int, *, shifts: bool) -> Slot:
+        slot: Slot = waiting(cls, request, n_ctx + 1, shifts=shifts)
         return slot
 
     patch.setattr(Slot, "waiting", classmethod(waiting_longer))

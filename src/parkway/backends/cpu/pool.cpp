@@ -201,7 +201,7 @@ int64_t splits_of(const Program &program, const pk_batch &batch) {
 }
 
 bool has_mask(const pk_batch &batch) {
-    for (int64_t i = 0; i < batch.logit_rows; i++)
+    for (int64_t i = 0; batch.samples && i < batch.logit_rows; i++)
         if (batch.samples[i].edits.mask) return true;
     return false;
 }
