@@ -199,13 +199,10 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine says about itself once it is up. `n_ctx`: most tokens, prompt and answer, of one chat.
-
-    `state_bytes`: of what slots keep beside pages; `checkpoint_bytes`: of copies of that. `host_bytes`: room for pages
-    of parked chats; 0 where they are computed again. `shifts`: a longer chat goes on without its oldest tokens.
-    `exact`: answers don't depend on the traffic. `bit_check`: what the check of that found; None on the CPU, whose
-    kernels have one order of sums. `embedding_width`: its numbers.
-    """
+    """What the engine says about itself once it is up. `n_ctx`: most tokens of one chat; `shifts`: a longer one goes on
+    without its oldest. `state_bytes`: of what slots keep beside pages; `checkpoint_bytes`: of copies of that.
+    `host_bytes`: room for parked chats; 0 where they are computed again. `exact`: answers don't depend on the traffic.
+    `bit_check`: what the check of that found; None on the CPU, whose kernels have one order of sums."""
 
     model: str
     n_ctx: int

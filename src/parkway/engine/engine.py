@@ -40,12 +40,10 @@ class Engine:
     ) -> None:
         self.facts = facts
         self._runner = runner
-        self._planner = Planner(limits)
-        self._pacer = Pacer()
+        self._planner, self._pacer = Planner(limits), Pacer()
         self._parks = Parks(self._planner, copies, self._pacer)
         self._clock = clock
-        self._pages_total = limits.pages
-        self._ahead = limits.ahead
+        self._pages_total, self._ahead = limits.pages, limits.ahead
         self._open: set[int] = set()
         self._choosing = Choosing(facts.vocab_size)
         self._constraints = self._choosing.constraints
