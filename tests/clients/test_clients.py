@@ -49,7 +49,6 @@ PROGRAMS = (
     Program("httpx_sse_client", "httpx_sse", ("httpx-sse",)),
     Program("langchain_client", "langchain_openai", ("langchain chat", "langchain responses")),
     Program("litellm_client", "litellm", ("litellm openai", "litellm hosted_vllm", "litellm anthropic")),
-    Program("open_webui_client", "open_webui", ("open-webui",)),
     Program("openai.mjs", "openai", ("openai node chat", "openai node responses")),
     Program("anthropic.mjs", "@anthropic-ai/sdk", ("anthropic node",)),
     Program("ai.mjs", "ai", ("ai openai-compatible", "ai anthropic")),
