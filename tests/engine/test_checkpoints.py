@@ -10,18 +10,18 @@ from parkway.backends.cpu.library import best_isa
 from parkway.backends.cpu.recorder_states import slot_bytes
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
-from parkway.engine.engine import Engine
 from parkway.memory.state_store import StateStore
 from parkway.plan import limits
 from parkway.plan.limits import Knobs
-from parkway.request import Request
 from parkway.runner.cpu_load import CpuModel
 from tests.backends.rig import CpuPack
-from tests.engine.toy import VOCAB_SIZE, joined, make_request, outputs_of
+from tests.engine.beginnings import answers, asked, sharing
+from tests.engine.toy import VOCAB_SIZE
 from tests.hybrids import TinyHybrid
 
 SETTINGS = EngineSettings(ctx_size=512, parallel=3, batch_size=96, device="cpu", activations="f32", threads=1)
 SYSTEM = [(5 * at + 3) % VOCAB_SIZE for at in range(135)]
+MAX_TOKENS = 24
 
 
 @pytest.fixture(autouse=True)
@@ -34,19 +34,7 @@ def model() -> CpuModel:
     return CpuModel("tiny", cast(Any, TinyHybrid(CpuPack())), "f32", best_isa(), "tiny", 0)
 
 
-def asked(number: int, prompt: list[int]) -> Request:
-    request = make_request(number, max_tokens=24, ignore_eos=True, logprobs=1, temperature=0.8)
-    return structs.replace(request, prompt=prompt)
-
-
-REQUESTS = [asked(number, SYSTEM[:shared] + [number] * rest) for number, (shared, rest) in enumerate(
-    [(135, 0), (135, 0), (135, 20), (70, 90), (128, 1), (64, 1), (63, 30)]
-)]  # fmt: skip
-
-
-def answers(engine: Engine, requests: list[Request]) -> list[Any]:
-    outputs = outputs_of(engine, requests)
-    return [joined(outputs[request.id]) for request in requests]
+REQUESTS = sharing(SYSTEM, [(135, 0), (135, 0), (135, 20), (70, 90), (128, 1), (64, 1), (63, 30)], MAX_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +52,9 @@ def test_one_after_the_other(model: CpuModel, alone: list[Any]) -> None:
 def test_the_next_turn_of_a_chat(model: CpuModel) -> None:
     """It begins behind a part of the answer."""
     engine = make_engine(model, SETTINGS)
-    first = asked(0, SYSTEM[:110])
+    first = asked(0, SYSTEM[:110], MAX_TOKENS)
     (answer,) = answers(engine, [first])
-    turn = asked(1, [*first.prompt, *answer[0], 7, 8, 9])
+    turn = asked(1, [*first.prompt, *answer[0], 7, 8, 9], MAX_TOKENS)
     assert answers(engine, [turn]) == answers(make_engine(model, SETTINGS, prefix_cache=False), [turn])
     assert engine.snapshot.cached_tokens == 128
 
@@ -103,7 +91,7 @@ def test_a_state_that_is_not_copied_shows(
 ) -> None:
     monkeypatch.setattr(StateStore, copy, lambda *_: None)
     engine = make_engine(model, SETTINGS)
-    answers(engine, [asked(9, [1] * 20)])
+    answers(engine, [asked(9, [1] * 20, MAX_TOKENS)])
     assert [answers(engine, [request])[0] for request in REQUESTS] != alone
 
 

@@ -18,17 +18,18 @@ from parkway.memory.ring_store import RingStore
 from parkway.plan import limits
 from parkway.plan.limits import Knobs
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
-from parkway.request import Request
 from parkway.runner.cpu_load import CpuModel
 from parkway.runner.cpu_runner import CpuRunner
 from parkway.runner.edits import NO_EDITS, Edits
 from parkway.runner.fit import RingUse
 from tests.backends.rig import CpuPack
-from tests.engine.toy import VOCAB_SIZE, joined, make_request, outputs_of
+from tests.engine.beginnings import answers, asked, sharing
+from tests.engine.toy import VOCAB_SIZE
 from tests.windows import WINDOW, TinyWindows
 
 SETTINGS = EngineSettings(ctx_size=3072, parallel=3, batch_size=96, device="cpu", activations="f32", threads=1)
 SYSTEM = [(5 * at + at // 9 + 3) % VOCAB_SIZE for at in range(280)]
+MAX_TOKENS = 40
 
 
 class OneGroup(CpuModel):
@@ -58,19 +59,7 @@ def model(remembers: bool) -> CpuModel:
     return made(CpuModel, remembers=remembers)
 
 
-def asked(number: int, prompt: list[int]) -> Request:
-    request = make_request(number, max_tokens=40, ignore_eos=True, logprobs=1, temperature=0.8)
-    return structs.replace(request, prompt=prompt)
-
-
-REQUESTS = [asked(number, SYSTEM[:shared] + [number] * rest) for number, (shared, rest) in enumerate(
-    [(280, 0), (280, 0), (280, 60), (150, 190), (128, 1), (64, 1), (63, 300)]
-)]  # fmt: skip
-
-
-def answers(engine: Engine, requests: list[Request]) -> list[Any]:
-    outputs = outputs_of(engine, requests)
-    return [joined(outputs[request.id]) for request in requests]
+REQUESTS = sharing(SYSTEM, [(280, 0), (280, 0), (280, 60), (150, 190), (128, 1), (64, 1), (63, 300)], MAX_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +93,9 @@ def test_one_after_the_other(model: CpuModel, alone: list[Any]) -> None:
 def test_the_next_turn_of_a_chat(model: CpuModel, remembers: bool) -> None:
     """It begins behind a part of the answer."""
     engine = make_engine(model, SETTINGS)
-    first = asked(0, SYSTEM[:240])
+    first = asked(0, SYSTEM[:240], MAX_TOKENS)
     (answer,) = answers(engine, [first])
-    turn = asked(1, [*first.prompt, *answer[0], 7, 8, 9])
+    turn = asked(1, [*first.prompt, *answer[0], 7, 8, 9], MAX_TOKENS)
     plain = make_engine(made(OneGroup, remembers=remembers), SETTINGS, prefix_cache=False)
     assert answers(engine, [turn]) == answers(plain, [turn])
     assert engine.snapshot.cached_tokens == 256
@@ -182,7 +171,7 @@ def test_an_end_of_a_ring_that_is_not_copied_shows(
 ) -> None:
     monkeypatch.setattr(RingStore, copy, lambda *_: None)
     engine = make_engine(model, SETTINGS)
-    answers(engine, [asked(9, [1] * 300)])
+    answers(engine, [asked(9, [1] * 300, MAX_TOKENS)])
     assert [answers(engine, [request])[0] for request in REQUESTS] != alone
 
 
@@ -200,7 +189,7 @@ def test_a_ring_that_is_a_page_too_small_shows(
 def test_a_chunk_that_no_ring_has_room_for_is_refused(model: CpuModel) -> None:
     runner = model.runner(SETTINGS)
     assert runner.rings
-    request = asked(0, SYSTEM)
+    request = asked(0, SYSTEM, MAX_TOKENS)
     plan = StepPlan((Chunk(0, request, 0, tuple(SYSTEM[: runner.rings.chunk + 1]), (0, 1), False),))
     with pytest.raises(AssertionError, match="overwrites what its own rows see"):
         runner.launch(plan)

@@ -139,27 +139,27 @@ def test_a_real_model_answers_the_same_bits_alone_and_parked_among_others(model:
         assert positions == list(range(len(request.prompt), len(request.prompt) + 300)), "they count all tokens"
 
 
-def test_what_follows_a_shift_is_what_follows_the_tokens_that_are_left(model: Model) -> None:
+def after_a_shift(model: Model, temperature: float) -> tuple[list[int], list[int]]:
+    """What follows it, and what follows the tokens that it leaves as the prompt of another chat."""
     engine = make_engine(model, SETTINGS)
-    asked = make_request(0, 70, max_tokens=170, ignore_eos=True, temperature=0, n_keep=-1)
+    asked = make_request(0, 70, max_tokens=170, ignore_eos=True, temperature=temperature, n_keep=-1)
     tokens = joined(outputs_of(engine, [asked])[0])[0]
     left = (asked.prompt + tokens)[:N_CTX]
     gone = shed(asked, N_CTX)
     del left[gone.start : gone.stop]
     behind = structs.replace(asked, id=1, prompt=left)
-    assert joined(outputs_of(engine, [behind])[1])[0][:48] == tokens[N_CTX - 70 :][:48]
+    return tokens[N_CTX - 70 :][:48], joined(outputs_of(engine, [behind])[1])[0][:48]
+
+
+def test_what_follows_a_shift_is_what_follows_the_tokens_that_are_left(model: Model) -> None:
+    shifted, asked_anew = after_a_shift(model, temperature=0)
+    assert asked_anew == shifted
 
 
 def test_draws_go_on_by_the_count_of_tokens(llama: Model) -> None:
     """The same tokens at the same positions, but later in a chat: other random numbers."""
-    engine = make_engine(llama, SETTINGS)
-    asked = make_request(0, 70, max_tokens=170, ignore_eos=True, temperature=2.0, n_keep=-1)
-    tokens = joined(outputs_of(engine, [asked])[0])[0]
-    left = (asked.prompt + tokens)[:N_CTX]
-    gone = shed(asked, N_CTX)
-    del left[gone.start : gone.stop]
-    behind = structs.replace(asked, id=1, prompt=left)
-    assert joined(outputs_of(engine, [behind])[1])[0][:48] != tokens[N_CTX - 70 :][:48]
+    shifted, asked_anew = after_a_shift(llama, temperature=2.0)
+    assert asked_anew != shifted
 
 
 def test_a_context_of_one_page_is_refused(llama: Model) -> None:

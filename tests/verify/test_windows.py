@@ -1,25 +1,21 @@
 """Models of random weights with layers that see a window are verified: rings go round, chats are parked, computed
 again, begin at checkpoints; and what is planted into rings is found."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from parkway import verify
 from parkway.backends import Rings
-from parkway.config import EngineSettings
 from parkway.memory.ring_store import RingStore
 from parkway.plan.step import PAGE_TOKENS, StepPlan
 from parkway.runner.cpu_runner import CpuRunner
 from parkway.runner.edits import NO_EDITS, Edits
-from parkway.verify import configurations
 from parkway.verify.cast import BEYOND, SIZES
 from tests.models.transformers_models import FAMILIES, Tiny
 
-CPU = EngineSettings(device="cpu")
+from .conftest import Verified
+
 WINDOW = FAMILIES["gemma3"].said["sliding_window"]
 
 
@@ -28,14 +24,7 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Tiny(FAMILIES["gemma3"], seed=1).save(tmp_path_factory.mktemp("saved") / "tiny")
 
 
-def verified(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    code = verify.run(path, "quick", 0, CPU)
-    return code, json.loads(capsys.readouterr().out.rstrip("\n").rpartition("\n")[2])
-
-
-def test_it_is_exact_and_rings_go_round(
-    gemma: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_exact_and_rings_go_round(gemma: Path, verified: Verified, monkeypatch: pytest.MonkeyPatch) -> None:
     own, ends = CpuRunner.launch, set[tuple[int, bool]]()
 
     def launch(runner: CpuRunner, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
@@ -44,7 +33,7 @@ def test_it_is_exact_and_rings_go_round(
         ends.update((pages, chunk.end > pages * PAGE_TOKENS) for chunk in plan.chunks)
 
     monkeypatch.setattr(CpuRunner, "launch", launch)
-    code, line = verified(gemma, capsys)
+    code, line = verified(gemma)
     assert code == line["differing"] == line["missed"] == 0
     assert line["cached_tokens"] > 500
     assert line["recomputes"] > 0
@@ -53,32 +42,20 @@ def test_it_is_exact_and_rings_go_round(
     assert max(pages for pages, _ in ends) > 3
 
 
-@pytest.fixture
-def shared_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the configurations whose chats share their beginnings."""
-    covering = configurations.covering
-
-    def some(axes: Any, seed: int) -> list[Any]:
-        return [each for each in covering(axes, seed) if each.prefix == "shared"]
-
-    monkeypatch.setattr(verify.command, "covering", some)
-    monkeypatch.setattr(verify.command, "sample", lambda axes, seed, count: [])
-
-
 @pytest.mark.usefixtures("shared_only")
 def test_an_end_of_a_ring_that_is_not_copied_is_found(
-    gemma: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gemma: Path, monkeypatch: pytest.MonkeyPatch, verified: Verified
 ) -> None:
     monkeypatch.setattr(RingStore, "begin", lambda *_: None)
-    assert verified(gemma, capsys)[1]["differing"] > 0
+    assert verified(gemma)[1]["differing"] > 0
 
 
 def test_a_ring_that_is_a_page_too_small_is_found(
-    gemma: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gemma: Path, monkeypatch: pytest.MonkeyPatch, verified: Verified
 ) -> None:
     enough = Rings.pages.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(Rings, "pages", property(lambda rings: max(1, enough(rings) - 1)))
-    assert verified(gemma, capsys)[1]["differing"] > 0
+    assert verified(gemma)[1]["differing"] > 0
 
 
 def test_a_window_has_a_subject_that_goes_round() -> None:
