@@ -34,7 +34,8 @@ NOTES = """
   `--json-schema`) holds where a request has no form of its own and no tools.
 - `-v`, and `-lv` from 4 on, are `--log parks`; `--log-disable` is `--log warnings`.
 - `-m` is a path. The MODEL behind `parkway serve` may be a path or `OWNER/NAME[:FILE or QUANT]` on the hub; a path that
-  exists wins.
+  exists wins. A file of up to 50 GB comes from the hub by plain HTTP, its first bytes first, because that goes on where
+  an earlier start was killed; Xet's parallel download, which begins anew then, is for larger ones alone.
 """
 
 

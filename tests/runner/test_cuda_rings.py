@@ -104,7 +104,7 @@ def test_hits_parks_and_memory_that_nobody_wrote_change_no_bit(
 def test_an_end_of_a_ring_that_is_not_copied_shows(
     model: CudaModel, expected: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CudaCheckpoints, "keep", lambda *_: None)
+    monkeypatch.setattr(CudaCheckpoints, "keep", lambda kept, *_: kept.ends.fill_(0))
     found, counts = answers(model, [REQUEST, TURN])
     assert counts.cached_tokens == 64
     assert found[0] == expected[0]

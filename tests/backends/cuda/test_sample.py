@@ -220,19 +220,6 @@ def test_a_row_that_is_its_own_list_gives_the_same_bits(device: torch.device, ho
     assert rig.run(range(2), orders).tobytes() == expected.tobytes()
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
-@pytest.mark.parametrize("how", [GREEDY, *(FILTERS[name] for name in ("none", "top_p", "all"))])
-def test_rows_without_a_distribution_give_some_token(device: torch.device, how: SamplingParams) -> None:
-    logits = np.full((4, 70), -np.inf, np.float32)
-    logits[1], logits[2, 5], logits[3, [9, 60]] = np.nan, np.nan, np.inf
-    rig = Rig(logits, device)
-    made = rig.run(range(4), [order(how, Counters(9), top=4, slot=row) for row in range(4)])
-    assert ((made["token"] >= 0) & (made["token"] < 70)).all()
-    assert made["token"][3] in (9, 60)
-    assert ((made["top_ids"] >= 0) & (made["top_ids"] < 70)).all()
-    assert rig.run([0], [order(GREEDY, Counters(9))])["token"] == [0]
-
-
 def test_scratch_is_left_as_it_was_found(device: torch.device) -> None:
     made = subject(device, 3, 20 if ON_GPU else 8, 300)
     made.output(made.candidates[0], slice(0, made.rows))
