@@ -7,6 +7,9 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+_VECTORS = (("amx_int8", "(AMX)"), ("avx512_vnni", "(AVX-512 VNNI)"), ("avx512f", "(AVX-512)"), ("avx2", "(AVX2)"))
+"""Flags of the system for what processors can do, widest first."""
+
 
 def machine() -> str:
     """This machine in one line: GPU, processor, cores that this process may use, memory, system."""
@@ -53,8 +56,16 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def _processor() -> str:
+    """Its name, and the widest vectors that it has: rented machines of several generations go by one name."""
+    told = _cpuinfo()
+    name = told.get("model name") or platform.processor() or platform.machine()
+    has = set(told.get("flags", "").split())
+    return " ".join([name, *[vectors for flag, vectors in _VECTORS if flag in has][:1]])
+
+
+def _cpuinfo() -> dict[str, str]:
+    """What the system tells of the first processor; nothing where it is no Linux."""
     cpuinfo = Path("/proc/cpuinfo")
-    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
