@@ -1,6 +1,7 @@
 """Prediction heads of tiny models: drawn into a folder, drafting with a family's own parts, and by the textbook."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parkway.models.dense import Dense
+from parkway.models.tensors import Pack
+from tests.backends.rig import raw_tensor
 from tests.checkpoints import write_weights
 from tests.models.transformers_models import Tiny, drawn
 from tests.models.whole_sequence import read_safetensors
@@ -48,8 +51,23 @@ def drafted(model: Dense, ops: Any, hidden: Any) -> Any:
     (x,) = ops.linear(embedded, head.from_embedding)
     x = ops.linear_add(ops.rms_norm(hidden, head.hidden_norm, epsilon), head.from_hidden, x)
     x = model.joined(ops, model.mix(ops, head.layer, x), head.layer.output, head.layer.attn_post_norm, x)
-    x = model.feed_forward(ops, head.layer, x)
+    x = ops.take(model.feed_forward(ops, head.layer, x))
     return ops.logits(ops.rms_norm(x, head.norm, epsilon), head.output)
+
+
+class Drafting:
+    """A model's head as a model of its own, for runners, on random rows by token in place of the model's."""
+
+    def __init__(self, model: Dense, pack: Pack) -> None:
+        head, c = model.prediction_head, model.config
+        assert head
+        rows = np.random.default_rng(1).standard_normal((c.vocabulary, c.width), np.float32)
+        self._model, self._rows = model, pack.matrix(raw_tensor("rows", "BF16", rows))
+        kv, attention = replace(c.kv, layers=c.kv.layers + 1), (head.layer.mixer.how,)
+        self.config = replace(c, layers=1, kv=kv, attention=attention, kinds=("attention",), states=None)
+
+    def forward(self, ops: Any) -> Any:
+        return drafted(self._model, ops, ops.embed(self._rows))
 
 
 class WholeHead:

@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType
 from parkway.backends.reference import ReferencePack
 from parkway.errors import BadFile, StartError, Unsupported
 from parkway.models import build_model
-from parkway.weights import open_checkpoint
+from parkway.weights import open_checkpoint, random_checkpoint
 from parkway.weights.checkpoint import RawTensor
 from parkway.weights.random_checkpoint import RandomCheckpoint
 from parkway.weights.shapes import SHAPES
@@ -78,8 +78,9 @@ def test_a_layer_that_a_file_does_not_count_is_no_head(small: Path) -> None:
     assert told.startswith("tensor blk.4.attn_k.weight is not supported: it has no place in this family")
 
 
-def test_a_projection_whose_halves_are_no_whole_blocks_is_named() -> None:
+def test_a_projection_whose_halves_are_no_whole_blocks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 2 x 128 values in blocks of 256."""
+    monkeypatch.setattr(random_checkpoint, "_POOL_BYTES", 1 << 20)
     shape = replace(SHAPES["tiny-qwen35"], width=128)
     checkpoint = RandomCheckpoint(shape)
     raw = np.zeros((128, 144), np.uint8)

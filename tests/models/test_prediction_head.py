@@ -34,10 +34,10 @@ from parkway.weights.random_checkpoint import RandomCheckpoint
 from parkway.weights.shapes import SHAPES
 from parkway.weights.summary import facts
 from tests.backends.cuda import emulated
-from tests.backends.rig import CpuPack, Rig, raw_tensor
+from tests.backends.rig import CpuPack, Rig
 from tests.models.altered import altered
 from tests.models.converted import as_gguf
-from tests.models.prediction_heads import WEIGHTS, WholeHead, drafted, holding, with_head
+from tests.models.prediction_heads import WEIGHTS, Drafting, WholeHead, drafted, holding, with_head
 from tests.models.runs import step_of
 from tests.models.transformers_models import FAMILIES, VOCABULARY, Tiny
 from tests.models.whole_sequence import read_safetensors
@@ -114,17 +114,10 @@ def test_halves_the_wrong_way_round_are_seen(small: Path) -> None:
 @pytest.mark.parametrize("kind", SUPPORTED)
 @pytest.mark.parametrize("shape", ["tiny-qwen35", "tiny-qwen35moe"])
 def test_the_cpu_drafts_what_the_reference_does(shape: str, kind: str) -> None:
-    """Of random rows, one for each token."""
     path, step = Path(f"shape:{shape}:{kind}"), step_of([(0, position) for position in range(90)])
-    rows = np.random.default_rng(1).standard_normal((512, 256), np.float32)
-
-    def drafting(model: Dense, pack: Pack, ops: Any) -> Any:
-        return drafted(model, ops, ops.embed(pack.matrix(raw_tensor("rows", "F32", rows))))
-
-    model = loaded(path, CpuPack())
-    kv = replace(model.config.kv, layers=model.config.kv.layers + 1)
-    rig = Rig(lambda recorder: [drafting(model, CpuPack(), recorder)], heads=model.config.heads, kv=kv)
-    wanted = drafting(loaded(path), ReferencePack(), ReferenceOps(kv, step=step))
+    model, exact = (Drafting(loaded(path, pack), pack) for pack in (CpuPack(), ReferencePack()))
+    rig = Rig(lambda recorder: [model.forward(recorder)], heads=model.config.heads, kv=model.config.kv)
+    wanted = exact.forward(ReferenceOps(exact.config.kv, step=step))
     assert wanted.std() > 0.3
     assert np.abs(rig.run(step)[0] - wanted).max() < 1e-4
 
