@@ -35,16 +35,19 @@ ARCHITECTURES = {
 }
 NEIGHBOURS = ("llama", "smollm3", "granite")
 ONE_ADDED = ("gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")
+HEAD = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm"}
+"""Of a prediction head, which is a block behind the others."""
 
 
 def as_gguf(tiny: Tiny, folder: Path, path: Path, kind: str = "F32") -> Path:
     """The folder that `tiny` was saved in, as a GGUF file whose matrices have this type."""
     architecture = ARCHITECTURES[tiny.family.name]
     writer = GGUFWriter(path, architecture)
-    said = tiny.config.to_dict()
+    own = read_safetensors(folder / "model.safetensors")
+    said = tiny.config.to_dict() | {"mtp_num_hidden_layers": int(any(name.startswith("mtp.") for name in own))}
     write_values(writer, architecture, said)
     write_gguf_tokenizer(writer)
-    for name, values in converted(architecture, said, read_safetensors(folder / "model.safetensors")):
+    for name, values in converted(architecture, said, own):
         taken = kind if values.ndim > 1 and "conv1d" not in name and "gate_inp" not in name else "F32"
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, values.shape[-1])
         raw = quantised(rows, taken).reshape(*values.shape[:-1], -1)
@@ -61,13 +64,24 @@ def as_gguf(tiny: Tiny, folder: Path, path: Path, kind: str = "F32") -> Path:
 def converted(architecture: str, said: Mapping[str, Any], own: Mapping[str, Floats]) -> Iterator[tuple[str, Floats]]:
     """By GGUF's names, which are those of the library's own table."""
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == architecture)
-    table = get_tensor_name_map(MODEL_ARCH(arch), said["num_hidden_layers"])
-    for name, values in with_stacks(said, own):
+    table = get_tensor_name_map(MODEL_ARCH(arch), said["num_hidden_layers"] + said.get("mtp_num_hidden_layers", 0))
+    for name, values in with_stacks(said, in_blocks(said, own)):
         for changed, made in changes(architecture, said, name, values):
             stem, _, suffix = changed.rpartition(".")
             bare = table.get_name(changed)
             yield bare or f"{table.get_name(stem) or stem}.{suffix}", made
     yield from rope_tensors(said)
+
+
+def in_blocks(said: Mapping[str, Any], own: Mapping[str, Floats]) -> dict[str, Floats]:
+    """A prediction head's tensors as those of one more layer."""
+    number, found = said["num_hidden_layers"], {}
+    for name, values in own.items():
+        whole, _, part = name.removesuffix(".weight").partition("mtp.")
+        if not whole and part in HEAD:
+            name = f"blk.{number}.nextn.{HEAD[part]}.weight"
+        found[name.replace("mtp.layers.0.", f"model.layers.{number}.")] = values
+    return found
 
 
 def with_stacks(said: Mapping[str, Any], own: Mapping[str, Floats]) -> Iterator[tuple[str, Floats]]:
@@ -179,7 +193,10 @@ def llama3_factors(rope: Mapping[str, Any], dims: int) -> Iterator[float]:
 
 
 def write_values(writer: GGUFWriter, architecture: str, said: Mapping[str, Any]) -> None:
-    writer.add_block_count(said["num_hidden_layers"])
+    predicting = said.get("mtp_num_hidden_layers", 0)
+    writer.add_block_count(said["num_hidden_layers"] + predicting)
+    if predicting:
+        writer.add_nextn_predict_layers(predicting)
     writer.add_context_length(said["max_position_embeddings"])
     writer.add_embedding_length(said["hidden_size"])
     if said.get("intermediate_size"):

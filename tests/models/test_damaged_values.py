@@ -14,8 +14,10 @@ from parkway.models.summary import model_facts
 from parkway.weights import open_checkpoint
 from parkway.weights.checkpoint import Checkpoint
 from tests.models.converted import as_gguf
+from tests.models.prediction_heads import with_head
 from tests.models.transformers_models import FAMILIES, Tiny
 
+HYBRIDS = [FAMILIES[name] for name in ("qwen3next", "qwen35moe")]
 NAMES = ("llama 3", "smollm3", "granite", "gemma2", "gemma3", "phi3 long", "gpt-oss", "qwen3next", "qwen35moe")
 MEANT = st.one_of(
     st.none(),
@@ -48,13 +50,19 @@ class Changed:
 
 @pytest.fixture(scope="module", params=NAMES)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Tiny(FAMILIES[request.param]).save(tmp_path_factory.mktemp("saved") / "tiny")
+    tiny = Tiny(FAMILIES[request.param])
+    return saved(tiny, tmp_path_factory.mktemp("saved") / "tiny")
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     at, tiny = tmp_path_factory.mktemp("saved"), Tiny(FAMILIES[request.param])
-    return open_checkpoint(as_gguf(tiny, tiny.save(at / "tiny"), at / "tiny.gguf"))
+    return open_checkpoint(as_gguf(tiny, saved(tiny, at / "tiny"), at / "tiny.gguf"))
+
+
+def saved(tiny: Tiny, folder: Path) -> Path:
+    """With a prediction head where a family may have one."""
+    return with_head(tiny, tiny.save(folder)) if tiny.family in HYBRIDS else tiny.save(folder)
 
 
 @quick

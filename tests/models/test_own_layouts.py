@@ -20,6 +20,7 @@ from parkway.models.summary import model_facts
 from parkway.weights import open_checkpoint
 from tests.checkpoints import write_weights
 from tests.models.converted import as_gguf
+from tests.models.prediction_heads import with_head
 from tests.models.referred import Referred
 from tests.models.transformers_models import FAMILIES, GEMMA, VOCABULARY, Family, Floats, Tiny
 from tests.models.whole_sequence import read_safetensors
@@ -103,13 +104,14 @@ def test_the_text_of_a_model_that_sees(name: str, tmp_path: Path, caplog: pytest
     tiny = Tiny(FAMILIES[name], seed=4)
     folder = tiny.save(tmp_path / "tiny")
     wanted, _ = Referred(folder).whole(TOKENS)
+    if name != "gemma3":
+        with_head(tiny, folder)
     inner = json.loads((folder / "config.json").read_text())
     tensors = {
         own.replace("model.", "model.language_model.", 1): values
         for own, values in read_safetensors(folder / WEIGHTS).items()
     }
     tensors["model.visual.blocks.0.attn.qkv.weight"] = np.zeros((4, 4))
-    tensors |= {} if name == "gemma3" else {"mtp.fc.weight": np.zeros((4, 4)), "mtp.norm.weight": np.zeros(4)}
     del inner["architectures"]
     outer = {
         "architectures": [f"{tiny.family.name}ForConditionalGeneration"],
@@ -124,34 +126,18 @@ def test_the_text_of_a_model_that_sees(name: str, tmp_path: Path, caplog: pytest
     np.testing.assert_array_equal(made, wanted)
     assert open_checkpoint(folder).value("tokenizer.huggingface.eos_token_id") == [2, 5, 7]
     assert "1 tensors for images or sound are not used" in caplog.text
-    assert ("the prediction head (2 tensors) is not used" in caplog.text) == (name != "gemma3")
+    assert ("the prediction head is kept" in caplog.text) == (name != "gemma3")
 
 
-def test_a_prediction_head_in_a_gguf_file(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prediction_head_changes_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tiny = Tiny(FAMILIES["qwen35"], seed=4)
     folder = tiny.save(tmp_path / "tiny")
     wanted, _ = Referred(folder).whole(TOKENS)
-    add = GGUFWriter.write_header_to_file
-
-    def with_head(writer: GGUFWriter) -> None:
-        writer.add_tensor("blk.4.nextn.eh_proj.weight", np.zeros((4, 32), np.float32))
-        writer.add_tensor("blk.4.attn_norm.weight", np.zeros(32, np.float32))
-        add(writer)
-
-    monkeypatch.setattr(GGUFWriter, "write_header_to_file", with_head)
-    monkeypatch.setattr(GGUFWriter, "add_block_count", lambda writer, count: _count(writer, count))
-    path = as_gguf(tiny, folder, tmp_path / "tiny.gguf")
+    path = as_gguf(tiny, with_head(tiny, folder), tmp_path / "tiny.gguf")
     with caplog.at_level(logging.INFO):
         made, _ = Referred(path).whole(TOKENS)
     np.testing.assert_allclose(made, wanted, atol=1e-11, rtol=0)
-    assert "the prediction head (2 tensors) is not used" in caplog.text
-
-
-def _count(writer: GGUFWriter, count: int) -> None:
-    writer.add_uint32(f"{writer.arch}.block_count", count + 1)
-    writer.add_uint32(f"{writer.arch}.nextn_predict_layers", 1)
+    assert "the prediction head is kept" in caplog.text
 
 
 def test_experts_of_one_tensor_each(tmp_path: Path) -> None:

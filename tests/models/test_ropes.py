@@ -66,6 +66,13 @@ def test_a_scaling_that_grows_with_the_chat_is_refused(tmp_path: Path) -> None:
         rope(tmp_path, {"type": "dynamic", "factor": 2.0})
 
 
+@pytest.mark.parametrize("factor", ["x", {"factor": 1}, 10**400], ids=["text", "object", "huge"])
+def test_a_factor_that_is_not_read_may_be_anything(factor: Any, tmp_path: Path) -> None:
+    scaling = {"type": "dynamic", "alpha": 8.0, "factor": factor}
+    told = model_facts(open_checkpoint(tiny_folder(tmp_path / "tiny", LLAMA, config={"rope_scaling": scaling})))
+    assert told["rope"].endswith("; scaling dynamic")
+
+
 @pytest.mark.parametrize("factors", [LONG[:-1], ["a"] * (HEAD_DIM // 2), 3, [[1.0]]])
 def test_factors_that_do_not_fit_are_named(tmp_path: Path, factors: Any) -> None:
     scaling = {**LONGROPE, "long_factor": factors, "original_max_position_embeddings": 512}

@@ -1,10 +1,12 @@
 """Tensors made of others: which bytes they have, and how often a stack is read for its parts."""
 
 import numpy as np
+import pytest
 from gguf import GGMLQuantizationType
 
+from parkway.errors import Unsupported
 from parkway.weights.checkpoint import MadeTensor, RawTensor
-from parkway.weights.derived import all_of, dealt, mapped, rows_of, shaped
+from parkway.weights.derived import all_of, columns_of, dealt, mapped, rows_of, shaped
 from tests.backends.rig import raw_tensor
 
 
@@ -15,6 +17,16 @@ def test_rows_of_a_quantised_matrix_are_its_bytes() -> None:
     assert some.raw.tobytes() == matrix.raw[1:4].tobytes()
     order = np.array([5, 0])
     assert rows_of(matrix, order).raw.tobytes() == matrix.raw[order].tobytes()
+
+
+def test_columns_of_a_quantised_matrix_are_whole_blocks() -> None:
+    values = np.random.default_rng(0).standard_normal((6, 96), np.float32)
+    some = columns_of(raw_tensor("m", "Q8_0", values), 32, 64)
+    assert (some.name, some.shape) == ("m", (6, 64))
+    assert some.raw.tobytes() == raw_tensor("m", "Q8_0", values[:, 32:]).raw.tobytes()
+    for start, count in ((16, 32), (32, 16)):
+        with pytest.raises(Unsupported, match=f"tensor m: {count} of its columns are no whole blocks of Q8_0"):
+            columns_of(raw_tensor("m", "Q8_0", values), start, count)
 
 
 def test_rows_dealt_by_kind() -> None:

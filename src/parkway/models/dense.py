@@ -44,6 +44,27 @@ class Gated:
     down: Any
 
 
+@dataclass(frozen=True, slots=True)
+class PredictionHead:
+    """Packed weights that draft the token after next: a layer of its own over a chat's rows, each made of the row that
+    the model's logits come from and of the next token's embedding. Kept for speculation; no forward pass reads it yet.
+
+    `embedding_norm`, `hidden_norm`: of the two, before they are projected. `from_embedding`, `from_hidden`: the halves
+    of that projection, for `Operations.linear` and for `linear_add`, which sums them. `layer`: its attention is of a
+    number behind those of the model's layers. `norm`, `output`: what its logits are made of and by, where `output` and
+    `embedding` are the model's own unless the file has others for it.
+    """
+
+    embedding_norm: Any
+    hidden_norm: Any
+    from_embedding: Any
+    from_hidden: Any
+    layer: Layer
+    norm: Any
+    embedding: Any
+    output: Any
+
+
 class Dense:
     """A forward pass and its packed weights. Raises BadFile naming a tensor that is missing or has the wrong shape."""
 
@@ -73,7 +94,7 @@ class Dense:
         self.layers = [self.layer(tensors, number) for number in range(c.layers)]
         self.norm = self.final_norm(tensors)
         self.head = tensors.matrix("output", c.vocabulary, c.width) if tensors.has("output.weight") else self.embedding
-        self.leave_out(keys, tensors)
+        self.prediction_head = self.predicting(keys, tensors)
         tensors.refuse_what_is_left()
 
     def forward(self, ops: Operations) -> Any:
@@ -126,8 +147,9 @@ class Dense:
     def scales(self, keys: Keys, sizes: Sizes) -> Scales:
         return Scales()
 
-    def leave_out(self, keys: Keys, tensors: Tensors) -> None:
-        """Tells `tensors` what of a file is not for this forward pass."""
+    def predicting(self, keys: Keys, tensors: Tensors) -> PredictionHead | None:
+        """What drafts tokens further on, in families whose files may have that."""
+        return None
 
     def final_norm(self, tensors: Tensors) -> Any:
         """Its weight, divided as logits are: they are products with what it makes."""

@@ -1,17 +1,17 @@
 """Decoders in which most layers are gated delta nets, whose state doesn't grow, and every few attend to all."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from parkway.backends import Attention, DeltaNet, Operations, StateShape
 from parkway.models.config import Config, Kind, Sizes, config_of
-from parkway.models.dense import Attending, Dense, Layer
+from parkway.models.dense import Attending, Dense, Layer, PredictionHead
 from parkway.models.keys import Keys
 from parkway.models.ropes import rope_of
 from parkway.models.tensors import Tensors
 from parkway.weights.checkpoint import RawTensor
-from parkway.weights.derived import dealt, rows_of
+from parkway.weights.derived import columns_of, dealt, rows_of
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,9 @@ class Hybrid(Dense):
         return ops.gated_norm(remembered, z, layer.mixer.norm, self.config.epsilon)
 
     def mixer(self, tensors: Tensors, number: int) -> tuple[Any, Any]:
+        if number == self.config.layers:  # the prediction head's
+            how = replace(self.config.attention[-1], layer=self.config.kv.layers)
+            return self.attending(tensors, number, how)
         before = self.config.kinds[:number]
         if self.config.kinds[number] == "attention":
             return self.attending(tensors, number, self.config.attention[before.count("attention")])
@@ -95,13 +98,32 @@ class Hybrid(Dense):
         a, b = (tensors.raw(f"{at}.{name}.weight", states.v_heads, width) for name in ("ssm_alpha", "ssm_beta"))
         return [*split_qkv(tensors, at, states, width), z, a, b]
 
-    def leave_out(self, keys: Keys, tensors: Tensors) -> None:
-        """The head that predicts a token further on: a layer behind the others."""
-        predicting = keys.count_or_none("nextn_predict_layers")
-        left = sum(tensors.leave(f"blk.{self.config.layers + number}.") for number in range(predicting))
-        left += tensors.leave("mtp.")
-        if left:
-            logger.info("%s: the prediction head (%d tensors) is not used", keys.checkpoint.path, left)
+    def predicting(self, keys: Keys, tensors: Tensors) -> PredictionHead | None:
+        """Its layer is the one behind the others, and attends."""
+        layers, number = keys.count_or_none("nextn_predict_layers"), self.config.layers
+        if not (layers and tensors.has_some(f"blk.{number}.")):
+            return None
+        if layers > 1:
+            raise keys.unsupported(f"a prediction head of {layers} layers is not supported, only of one")
+        logger.info("%s: the prediction head is kept for speculation; nothing uses it yet", keys.checkpoint.path)
+        return self._head_around(tensors, f"blk.{number}.nextn", self.layer(tensors, number))
+
+    def _head_around(self, tensors: Tensors, at: str, layer: Layer) -> PredictionHead:
+        width, rows = self.config.width, self.config.vocabulary
+        both = tensors.raw(f"{at}.eh_proj.weight", width, 2 * width)
+        embedding, hidden = (tensors.pack.matrix(columns_of(both, start, width)) for start in (0, width))
+        named = [name for name in ("embed_tokens", "shared_head_head") if tensors.has(f"{at}.{name}.weight")]
+        own = {name: tensors.matrix(f"{at}.{name}", rows, width) for name in named}
+        return PredictionHead(
+            embedding_norm=tensors.vector(f"{at}.enorm", width),
+            hidden_norm=tensors.vector(f"{at}.hnorm", width),
+            from_embedding=tensors.pack.together(embedding),
+            from_hidden=hidden,
+            layer=layer,
+            norm=tensors.vector(f"{at}.shared_head_norm", width),
+            embedding=own.get("embed_tokens", self.embedding),
+            output=own.get("shared_head_head", self.head),
+        )
 
 
 def split_qkv(tensors: Tensors, at: str, states: StateShape, width: int) -> list[RawTensor]:

@@ -1,6 +1,8 @@
 """How a model file wants positions told: its rope keys → Rope. Every kind of scaling but the dynamic ones, which would
 change with the length of a chat."""
 
+import sys
+
 import numpy as np
 import numpy.typing as npt
 
@@ -53,7 +55,8 @@ def scaling_name(keys: Keys) -> str:
     if kind == "none" and _FREQS in keys.checkpoint.tensors:
         return f"as {_FREQS} has it"
     factor = keys.value("rope.scaling.factor")
-    return kind if kind == "none" or factor is None else f"{kind}, factor {factor:g}"
+    is_number = isinstance(factor, int | float) and abs(factor) <= sys.float_info.max  # not every kind checks it
+    return f"{kind}, factor {factor:g}" if is_number and kind != "none" else kind
 
 
 def _kind(keys: Keys) -> str:

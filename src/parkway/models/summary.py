@@ -11,14 +11,16 @@ from parkway.models.config import Config
 from parkway.models.keys import Keys
 from parkway.models.ropes import scaling_name
 from parkway.weights.checkpoint import Checkpoint, RawTensor
+from parkway.weights.summary import type_totals
 
 
 def model_facts(checkpoint: Checkpoint) -> dict[str, str]:
     """Name → value as a person reads it, in the order to show."""
     try:
-        config = build_model(checkpoint, _OnlyTypes()).config
+        model = build_model(checkpoint, _OnlyTypes())
     except StartError as error:
         return {"served": f"no: {str(error).removeprefix(f'{checkpoint.path}: ')}"}
+    config = model.config
     keys = Keys(checkpoint, FAMILIES[architecture_of(checkpoint)].defaults)
     bases = ", ".join(f"{rope.base:g}" for rope in config.ropes)
     found = {"served": "yes", "layers by kind": _kinds(config), "rope": f"base {bases}; scaling {scaling_name(keys)}"}
@@ -26,7 +28,16 @@ def model_facts(checkpoint: Checkpoint) -> dict[str, str]:
         found["experts"] = f"{experts.count}, {experts.chosen} a token, {experts.ffn_width} hidden values each"
     if states := config.states:
         found["delta nets"] = f"{states.k_heads} heads of q and k, {states.v_heads} of v, of {states.k_dim} values"
+    if model.prediction_head:
+        found["prediction head"] = _head(checkpoint, config)
     return found
+
+
+def _head(checkpoint: Checkpoint, config: Config) -> str:
+    at = f"blk.{config.layers}."
+    own = type_totals(tensor for name, tensor in checkpoint.tensors.items() if name.startswith(at))
+    size = sum(total.total_bytes for total in own) / 2**20
+    return f"1 layer more, {size:,.1f} MiB of weights; kept for speculation, nothing uses it yet"
 
 
 def _kinds(config: Config) -> str:

@@ -75,11 +75,9 @@ class Tensors:
         self._left.discard(name)
         return tensor
 
-    def leave(self, prefix: str) -> int:
-        """Tensors whose names begin so are not for this forward pass; how many."""
-        found = {name for name in self._left if name.startswith(prefix)}
-        self._left -= found
-        return len(found)
+    def has_some(self, prefix: str) -> bool:
+        """Whether there is a tensor whose name begins so."""
+        return any(name.startswith(prefix) for name in self._checkpoint.tensors)
 
     def refuse_what_is_left(self) -> None:
         """Raises Unsupported for a tensor that was never asked for: without it, the answers would be wrong."""

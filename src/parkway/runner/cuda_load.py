@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ RESERVED_BYTES, POOL_SHARE = 2 << 30, 0.9
 """For a pool that takes what fits: bytes that buffers may need, and its share of what is left."""
 
 
-OF_LOGITS = ("output.weight", "token_embd.weight")
+OF_LOGITS = re.compile(r"(output|token_embd|blk\.\d+\.nextn\.(shared_head_head|embed_tokens))\.weight")
 """Matrices that no more rows than those of logits are multiplied with."""
 
 
@@ -76,7 +77,7 @@ class CudaPack:
         added = None if bias is None else self.vector(bias)
         made = pack(tensor.name, tensor.type.name, tensor.raw, tensor.shape[-1], added, self._device)
         self.bytes += made.bytes
-        self._measure(made, tensor.name in OF_LOGITS)
+        self._measure(made, OF_LOGITS.fullmatch(tensor.name) is not None)
         return made
 
     def vector(self, tensor: RawTensor) -> torch.Tensor:

@@ -8,9 +8,10 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from parkway.backends.quant import decode
+from parkway.errors import Unsupported
 from parkway.weights.checkpoint import MadeTensor, RawTensor
 
 Rows = slice | npt.NDArray[np.int64]
@@ -27,6 +28,17 @@ def rows_of(tensor: RawTensor, rows: Rows) -> RawTensor:
         return chosen if inner else chosen.reshape(1, -1)
 
     return MadeTensor(tensor.name, (left, *inner), tensor.type, make)
+
+
+def columns_of(tensor: RawTensor, start: int, count: int) -> RawTensor:
+    """So many columns of a matrix. Raises Unsupported where they are no whole blocks of its type."""
+    block, block_bytes = GGML_QUANT_SIZES[tensor.type]
+    if start % block or count % block:
+        raise Unsupported(f"tensor {tensor.name}: {count} of its columns are no whole blocks of {tensor.type.name}")
+    part = slice(start // block * block_bytes, (start + count) // block * block_bytes)
+    return MadeTensor(
+        tensor.name, (tensor.shape[0], count), tensor.type, lambda: np.ascontiguousarray(tensor.raw[:, part])
+    )
 
 
 def dealt(tensor: RawTensor, groups: int, *widths: int) -> list[RawTensor]:

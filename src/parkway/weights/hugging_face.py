@@ -9,8 +9,8 @@ from typing import Any
 from parkway.errors import BadFile, Unsupported
 from parkway.weights.checkpoint import RawTensor, identity_of
 from parkway.weights.hugging_face_config import FAMILIES, KEYS, architecture, is_tied, text_config, values
-from parkway.weights.hugging_face_names import Names
-from parkway.weights.hugging_face_tensors import in_gguf_terms
+from parkway.weights.hugging_face_names import PREDICTING, Names
+from parkway.weights.hugging_face_tensors import has_head, in_gguf_terms
 from parkway.weights.safetensors import open_tensors
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -27,8 +27,11 @@ class HuggingFaceFolder:
         self._values = values(path / "config.json", self._config)
         self._files = _opened(path)
         family = architecture(self._config)
-        self._names = Names(family)
-        tensors = in_gguf_terms(path, family, self._files)
+        predicting = _predicting(family, self._values, self._files)
+        if predicting is not None:  # as llama.cpp's converter counts them
+            self._values |= {f"{family}.block_count": predicting + 1, f"{family}.nextn_predict_layers": 1}
+        self._names = Names(family, predicting)
+        tensors = in_gguf_terms(path, family, self._names, self._files)
         if is_tied(self._config):
             tensors.pop("output.weight", None)  # some files repeat the embedding there
         elif family in FAMILIES and "output.weight" not in tensors:
@@ -103,6 +106,13 @@ def _bytes(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise BadFile(path, f"can't be read: {error.strerror or error}") from error
+
+
+def _predicting(family: str, values: Mapping[str, Any], files: Mapping[str, RawTensor]) -> int | None:
+    """The number of the prediction head's layer, which stands behind the others; None where there is none."""
+    layers = values.get(f"{family}.block_count")
+    known = family in PREDICTING and isinstance(layers, int) and layers > 0
+    return layers if known and has_head(files) else None
 
 
 def _opened(path: Path) -> dict[str, RawTensor]:

@@ -40,6 +40,16 @@ _DELTA = {
     "ssm_norm.weight": "linear_attn.norm.weight",
     "ssm_out.weight": "linear_attn.out_proj.weight",
 }
+PREDICTING = ("qwen3next", "qwen35", "qwen35moe")
+"""Families whose folders may have a prediction head."""
+_HEAD = {
+    "nextn.eh_proj.weight": "fc.weight",
+    "nextn.enorm.weight": "pre_fc_norm_embedding.weight",
+    "nextn.hnorm.weight": "pre_fc_norm_hidden.weight",
+    "nextn.shared_head_norm.weight": "norm.weight",
+    "nextn.embed_tokens.weight": "embed_tokens.weight",
+}
+"""Of a prediction head, beside those of its layer."""
 _OWN: dict[str, dict[str, str]] = {
     "gemma2": _AROUND,
     "gemma3": _AROUND,
@@ -59,11 +69,22 @@ _OWN: dict[str, dict[str, str]] = {
 
 
 class Names:
-    """Of one family."""
+    """Of one family. `predicting`: which of GGUF's blocks is the layer of the prediction head, in a folder with one."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, predicting: int | None = None) -> None:
         self._own = {**_PARTS, **_OWN.get(family, {})}
         self._gguf = {theirs: ours for ours, theirs in self._own.items()}
+        self._gguf_head = {theirs: ours for ours, theirs in _HEAD.items()}
+        self._head = None if predicting is None else str(predicting)
+
+    def in_layer(self, name: str) -> tuple[str, str] | None:
+        """GGUF's number of the layer that a tensor is of, and the rest of its name."""
+        found = re.fullmatch(r"(model|mtp)\.layers\.(\d+)\.(.+)", name)
+        if not found:
+            return None
+        if found[1] == "model":  # one of the head's number would be a layer too many
+            return None if found[2] == self._head else (found[2], found[3])
+        return (self._head, found[3]) if self._head and found[2] == "0" else None
 
     def gguf(self, name: str) -> str:
         """GGUF's name of a tensor; its own where GGUF has none. An expert's number stands behind the name."""
@@ -71,13 +92,16 @@ class Names:
         for ours, theirs in _PLACES.items():
             if stem == theirs:
                 return f"{ours}.{kind}"
-        found = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", name)
+        if self._head and name.startswith("mtp.") and (part := name.removeprefix("mtp.")) in self._gguf_head:
+            return f"blk.{self._head}.{self._gguf_head[part]}"
+        found = self.in_layer(name)
         if not found:
             return name
-        expert = re.fullmatch(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight", found[2])
+        layer, part = found
+        expert = re.fullmatch(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight", part)
         if expert:
-            return f"blk.{found[1]}.ffn_{expert[2]}_exps.{expert[1]}.weight"
-        return f"blk.{found[1]}.{self._gguf[found[2]]}" if found[2] in self._gguf else name
+            return f"blk.{layer}.ffn_{expert[2]}_exps.{expert[1]}.weight"
+        return f"blk.{layer}.{self._gguf[part]}" if part in self._gguf else name
 
     def own(self, name: str) -> str:
         """The other way round."""
@@ -87,7 +111,11 @@ class Names:
         found = re.fullmatch(r"blk\.(\d+)\.(.+)", name)
         if not found:
             return name
-        expert = re.fullmatch(r"ffn_(gate|up|down)_exps\.(\d+)\.weight", found[2])
+        layer, part = found[1], found[2]
+        if layer == self._head and part in _HEAD:
+            return f"mtp.{_HEAD[part]}"
+        at = "mtp.layers.0" if layer == self._head else f"model.layers.{layer}"
+        expert = re.fullmatch(r"ffn_(gate|up|down)_exps\.(\d+)\.weight", part)
         if expert:
-            return f"model.layers.{found[1]}.mlp.experts.{expert[2]}.{expert[1]}_proj.weight"
-        return f"model.layers.{found[1]}.{self._own[found[2]]}" if found[2] in self._own else name
+            return f"{at}.mlp.experts.{expert[2]}.{expert[1]}_proj.weight"
+        return f"{at}.{self._own[part]}" if part in self._own else name

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,20 @@ logger = logging.getLogger(__name__)
 
 Named = Iterator[tuple[str, RawTensor]]
 _TEXT = re.compile(r"model\.language_model\.|language_model\.model\.|language_model\.(?=lm_head\.)")
+_HEAD = re.compile(r"^(model\.)?mtp\.")
 _OTHER_SENSES = re.compile(r"(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|audio_tower)\.")
-_FUSED = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj(?:\.weight)?(_bias|_blocks|_scales)?")
+_FUSED = re.compile(r"mlp\.experts\.(gate_up|down)_proj(?:\.weight)?(_bias|_blocks|_scales)?")
 _ONE_IS_ADDED = ("gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")
 """Families whose norms multiply by 1 + weight, but for the one behind a delta net."""
 
 
-def in_gguf_terms(path: Path, family: str, files: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
+def in_gguf_terms(path: Path, family: str, names: Names, files: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
     """By GGUF's names. Raises Unsupported for an adapter's tensors, BadFile for shapes that can't be."""
-    names = Names(family)
     found: dict[str, RawTensor] = {}
     for name, tensor in _text_part(path, files).items():
-        if fused := _FUSED.fullmatch(name):
-            found.update(_experts(path, family, int(fused[1]), fused[2], fused[3] or "", files, tensor))
+        layer, part = names.in_layer(name) or ("", "")
+        if fused := _FUSED.fullmatch(part):
+            found.update(_experts(path, family, layer, fused[1], fused[2] or "", files, tensor))
         else:
             ours = names.gguf(name)
             found[ours] = _as_gguf_has_it(family, ours, tensor)
@@ -47,11 +48,18 @@ def _text_part(path: Path, files: Mapping[str, RawTensor]) -> dict[str, RawTenso
     return kept
 
 
+def has_head(files: Iterable[str]) -> bool:
+    """Whether there are tensors of a prediction head among these."""
+    return any(_HEAD.match(_text_name(name)) for name in files)
+
+
 def _text_name(name: str) -> str:
     found = _TEXT.match(name)
-    if not found:
-        return name
-    return name[found.end() :] if name[found.end() :].startswith("lm_head.") else f"model.{name[found.end() :]}"
+    if found and not name[found.end() :].startswith("lm_head."):
+        name = f"model.{name[found.end() :]}"
+    elif found:
+        name = name[found.end() :]
+    return _HEAD.sub("mtp.", name, count=1)
 
 
 def _as_gguf_has_it(family: str, name: str, tensor: RawTensor) -> RawTensor:
@@ -65,7 +73,7 @@ def _as_gguf_has_it(family: str, name: str, tensor: RawTensor) -> RawTensor:
 
 
 def _experts(
-    path: Path, family: str, layer: int, part: str, kind: str, files: Mapping[str, RawTensor], tensor: RawTensor
+    path: Path, family: str, layer: str, part: str, kind: str, files: Mapping[str, RawTensor], tensor: RawTensor
 ) -> Named:
     """All experts' matrices, or biases, of one tensor."""
     if kind == "_scales":

@@ -32,7 +32,7 @@ class Nets:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A transformer's shape. `llama3`: factor, low and high frequency factor, original context. `rope_dims`: lanes of a
-    head that are turned, all where it is 0."""
+    head that are turned, all where it is 0. `predicts`: with a prediction head, one more layer with attention."""
 
     architecture: str
     layers: int
@@ -50,12 +50,13 @@ class Shape:
     rope_dims: int = 0
     mixture: Mixture | None = None
     nets: Nets | None = None
+    predicts: bool = False
 
     @property
     def values(self) -> dict[str, Any]:
         """GGUF's keys."""
         said: dict[str, Any] = {
-            "block_count": self.layers,
+            "block_count": self.layers + self.predicts,
             "context_length": self.ctx_train,
             "embedding_length": self.width,
             "feed_forward_length": self.ffn_width,
@@ -74,6 +75,7 @@ class Shape:
             said["rope.scaling.type"] = "llama3"
         said |= _mixture_values(self.mixture) if self.mixture else {}
         said |= _net_values(self.nets) if self.nets else {}
+        said |= {"nextn_predict_layers": 1} if self.predicts else {}
         return {"general.architecture": self.architecture} | {
             f"{self.architecture}.{key}": value for key, value in said.items()
         }
@@ -82,17 +84,19 @@ class Shape:
     def matrices(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """(name, outermost first), the embedding first."""
         yield "token_embd.weight", (self.vocabulary, self.width)
-        for layer in range(self.layers):
+        for layer in range(self.layers + self.predicts):
             at = f"blk.{layer}"
             yield from self._net(at, self.nets) if self._remembers(layer) else self._attention(at)
             yield from self._experts(at, self.mixture) if self.mixture else self._feed(at, "", self.ffn_width)
+        if self.predicts:
+            yield f"blk.{self.layers}.nextn.eh_proj.weight", (self.width, 2 * self.width)
         if not self.tied:
             yield "output.weight", (self.vocabulary, self.width)
 
     @property
     def norms(self) -> Iterator[tuple[str, int]]:
         """(name, values) of the weights of RMS norms."""
-        for layer in range(self.layers):
+        for layer in range(self.layers + self.predicts):
             at, remembers = f"blk.{layer}", self._remembers(layer)
             yield f"{at}.attn_norm.weight", self.width
             yield f"{at}.{'post_attention_norm' if self.nets else 'ffn_norm'}.weight", self.width
@@ -101,6 +105,9 @@ class Shape:
                 yield f"{at}.attn_k_norm.weight", self.head_dim
             if self.nets and remembers:
                 yield f"{at}.ssm_norm.weight", self.nets.dim
+        if self.predicts:
+            for norm in ("enorm", "hnorm", "shared_head_norm"):
+                yield f"blk.{self.layers}.nextn.{norm}.weight", self.width
         yield "output_norm.weight", self.width
 
     @property
@@ -122,7 +129,7 @@ class Shape:
                 yield f"blk.{layer}.ssm_a", self.nets.v_heads
 
     def _remembers(self, layer: int) -> bool:
-        return self.nets is not None and (layer + 1) % self.nets.interval != 0
+        return self.nets is not None and layer < self.layers and (layer + 1) % self.nets.interval != 0
 
     def _attention(self, at: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -194,19 +201,26 @@ SHAPES = {
         tied=True,
         rope_dims=64,
         nets=Nets(16, 32, 128),
+        predicts=True,
     ),
     "qwen3.6-35b-a3b": Shape(
         *("qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 1e7, 1e-6, 262144),
         rope_dims=64,
         mixture=Mixture(256, 8, 512, shared=512),
         nets=Nets(16, 32, 128),
+        predicts=True,
     ),
     "tiny-llama": _TINY,
     "tiny-qwen2": replace(_TINY, architecture="qwen2"),
     "tiny-qwen3": replace(_TINY, architecture="qwen3", tied=True),
     "tiny-qwen3moe": replace(_TINY, architecture="qwen3moe", mixture=Mixture(8, 3, 256)),
-    "tiny-qwen35": replace(_TINY, architecture="qwen35", layers=4, nets=Nets(2, 4, 64)),
+    "tiny-qwen35": replace(_TINY, architecture="qwen35", layers=4, nets=Nets(2, 4, 64), predicts=True),
     "tiny-qwen35moe": replace(
-        _TINY, architecture="qwen35moe", layers=4, mixture=Mixture(8, 3, 256, shared=256), nets=Nets(2, 4, 64)
+        _TINY,
+        architecture="qwen35moe",
+        layers=4,
+        mixture=Mixture(8, 3, 256, shared=256),
+        nets=Nets(2, 4, 64),
+        predicts=True,
     ),
 }

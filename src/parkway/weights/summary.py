@@ -45,6 +45,9 @@ def facts(file: Checkpoint) -> dict[str, str]:
     }
     found: dict[str, Any] = {"name": file.value("general.name"), "architecture": architecture}
     found |= {label: file.value(f"{architecture}.{key}") for label, key in sizes.items()}
+    behind = file.value(f"{architecture}.nextn_predict_layers")
+    if isinstance(found["layers"], int) and isinstance(behind, int):  # of a prediction head, and told with it
+        found["layers"] -= behind
     found |= {"vocabulary": _vocabulary(file), "tokenizer": _tokenizer(file), "chat template": _template(file)}
     return {label: str(value) for label, value in found.items() if value is not None}
 
