@@ -85,6 +85,39 @@ def test_beside_chats_that_are_cancelled(model: CpuModel, alone: list[Any]) -> N
     assert engine.snapshot.cached_tokens > 0
 
 
+QUESTIONS = sharing(SYSTEM, [(135, rest) for rest in (200, 150, 180, 70)], MAX_TOKENS)
+
+
+@pytest.fixture(scope="module")
+def answers_alone(model: CpuModel) -> list[Any]:
+    settings = replace(SETTINGS, parallel=1)
+    return [answers(make_engine(model, settings, prefix_cache=False), [request])[0] for request in QUESTIONS]
+
+
+def test_long_questions_behind_one_system_prompt(
+    model: CpuModel, answers_alone: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third begins behind it."""
+    monkeypatch.setattr(limits, "INTERVAL", 512)
+    engine, cached = make_engine(model, replace(SETTINGS, ctx_size=8192)), []
+    for request, answer in zip(QUESTIONS, answers_alone, strict=True):
+        assert answers(engine, [request]) == [answer]
+        cached.append(engine.snapshot.cached_tokens)
+    assert cached == [0, 0, 128, 256]
+
+
+@pytest.mark.parametrize("chunk_tokens", [9, None])
+def test_long_questions_together_parked_and_computed_again(
+    model: CpuModel, answers_alone: list[Any], chunk_tokens: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INTERVAL", 512)
+    settings = replace(SETTINGS, ctx_size=1024, preempt="recompute")
+    engine = make_engine(model, settings, chunk_tokens=chunk_tokens, knobs=Knobs(park_every=5))
+    assert answers(engine, QUESTIONS) == answers_alone
+    assert answers(engine, QUESTIONS[::-1]) == answers_alone[::-1]
+    assert engine.snapshot.cached_tokens > 0
+
+
 @pytest.mark.parametrize("copy", ["begin", "keep"])
 def test_a_state_that_is_not_copied_shows(
     model: CpuModel, alone: list[Any], copy: str, monkeypatch: pytest.MonkeyPatch

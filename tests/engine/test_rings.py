@@ -117,6 +117,22 @@ def test_together_parked_and_computed_again(
     assert (engine.snapshot.recomputes > 0) == (preempt == "recompute")
 
 
+def test_long_questions_behind_one_system_prompt(
+    model: CpuModel, remembers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third begins behind it."""
+    monkeypatch.setattr(limits, "INTERVAL", 512)
+    questions = sharing(SYSTEM, [(280, rest) for rest in (300, 250, 330, 200)], MAX_TOKENS)
+    engine, cached = make_engine(model, replace(SETTINGS, ctx_size=8192)), []
+    rings_of(engine)
+    settings = replace(SETTINGS, parallel=1, batch_size=512)
+    plain = make_engine(made(OneGroup, remembers=remembers), settings, prefix_cache=False)
+    for request in questions:
+        assert answers(engine, [request]) == answers(plain, [request])
+        cached.append(engine.snapshot.cached_tokens)
+    assert cached == [0, 0, 256, 512]
+
+
 def poison(store: RingStore, slot: int, kept: range) -> None:
     """NaN in all places of a slot's ring but those of these positions of its chat."""
     rings = store.memory.array()[: store.ring_bytes].view(np.float32)

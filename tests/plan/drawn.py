@@ -84,6 +84,20 @@ def limits_with_states(draw: st.DrawFn) -> Limits:
 
 
 @st.composite
+def limits_with_branches(draw: st.DrawFn) -> Limits:
+    """With states, and room for what others have left."""
+    limits = draw(limits_with_states())
+    n_ctx = draw(st.sampled_from([260, 200]))
+    return replace(
+        limits,
+        n_ctx=n_ctx,
+        pages=-(-n_ctx // PAGE_TOKENS) + draw(st.sampled_from([6, 1, 12])),
+        interval=draw(st.sampled_from([512, 128])),
+        shifts=draw(st.sampled_from([False, False, True])),
+    )
+
+
+@st.composite
 def limits_with_shifts(draw: st.DrawFn) -> Limits:
     """Crowded ones, in which a chat outgrows its context."""
     limits = draw(crowded_limits())

@@ -31,6 +31,7 @@ class Shadow:
         parking = self.planner._room.parking
         self.device = ShadowPool(limits.pages, self.planner._room.pool)
         self.host = ShadowPool(limits.host_pages, parking.host)
+        self.device.watch(self.planner._chats)
         self.copies = ShadowCopies(self.device, self.host)
         self.arrived: list[Chat] = []
         self.queue = Queue(limits.slots, self.arrived)
@@ -204,6 +205,7 @@ class Shadow:
     def _enter(self, chat: Chat, *, first: bool) -> None:
         """It computes behind what it finds."""
         chat.computed = PAGE_TOKENS * len(self._found(chat))
+        chat.branch = self.states.branch(chat, self.device.sights[chat.request.id])
         assert chat.computed < chat.length, "the last token is to be computed"
         chat.dropped = chat.dropped and chat.computed < chat.lost
         if first:
@@ -279,6 +281,7 @@ class Shadow:
         self.states.look()
         chat.begin_stretch()
         chat.computed = PAGE_TOKENS * len(self._found(chat))
+        chat.branch = self.states.branch(chat, self.device.sight())
         view = self.slot(chat).view
         assert view.tokens == chat.shed + chat.known, "not the tokens that a shift leaves"
         assert view.state == ("decode" if chat.computed == chat.known - 1 else "prefill")

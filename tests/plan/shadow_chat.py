@@ -12,6 +12,7 @@ NOTHING = -1
 """The digest of a row that nobody wrote."""
 RUNS = ("prefill", "decode", "replaying")
 AWAY = ("preempting", "preempted", "restoring", "replaying")
+VOCABULARY = 97
 
 
 def absorb(digest: int, token_id: int) -> int:
@@ -21,7 +22,7 @@ def absorb(digest: int, token_id: int) -> int:
 
 def next_token(digest: int, index: int) -> int:
     """Behind these tokens, as number `index` of prompt and answer: two draws of one chat are never the same."""
-    return (digest + 31 * index) % 97
+    return (digest + 31 * index) % VOCABULARY
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class Chat:
     `length` counts the `known` tokens and those in flight, `flying` its chunks there. `cached` is what it found in the
     pool when it started. `view` is how the planner showed it last. `since` is when it began to wait for room, new or
     parked, `before` how many stood before it then, `clean` since when copies have landed soon. It lost the first `lost`
-    rows while it was out, and what it does not find of them is `dropped`. `told`: it was told that it is out.
+    rows while it was out, and what it does not find of them is `dropped`. `told`: it was told that it is out. `branch`:
+    where it parts with others, as it saw when it came in.
     """
 
     request: Request
@@ -116,6 +118,7 @@ class Chat:
     lost: int = 0
     dropped: bool = False
     told: bool = False
+    branch: int = 0
 
     @classmethod
     def alone(cls, request: Request, limits: Limits) -> "Chat":

@@ -4,13 +4,33 @@ A row is the digest of all tokens up to its own, so that KV behind another begin
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 
+from parkway.plan.chats import Chats
 from parkway.plan.pages import PagePool
+from parkway.plan.slot import Slot
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk
 
 from .shadow_chat import NOTHING, Chat, absorb
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The first and the last rows of all pages that are named at a moment."""
+
+    firsts: frozenset[int]
+    lasts: frozenset[int]
+
+
+def met(chat: Chat, lasts: Container[int]) -> list[int]:
+    """Ends of the pages that hold the chat's first tokens, named by their last rows, never its last token; none if it
+    computes all itself."""
+    if not chat.request.sampling.cache_prompt or chat.owed - {len(chat.request.prompt) - 1}:
+        return []
+    return list(takewhile(lambda end: chat.rows[end - 1] in lasts, range(PAGE_TOKENS, chat.length, PAGE_TOKENS)))
 
 
 class ShadowPool:
@@ -22,6 +42,24 @@ class ShadowPool:
         self.rows = [[NOTHING] * PAGE_TOKENS for _ in range(total)]
         self.last_written: list[float] = [0] * total
         """By which step; for ever in the future while a copy into the page has not landed."""
+        self.sights: dict[int, Sight] = {}
+        """What each request saw when it came in the last time: the rest of the plan may have taken some of it."""
+
+    def watch(self, chats: Chats) -> None:
+        """From now on whoever comes in looks around."""
+
+        def looks(comes_in: Callable[[Slot], None]) -> Callable[[Slot], None]:
+            def look_and_come_in(slot: Slot) -> None:
+                self.sights[slot.request.id] = self.sight()
+                comes_in(slot)
+
+            return look_and_come_in
+
+        chats.start, chats.come_back = looks(chats.start), looks(chats.come_back)  # type: ignore[assignment, method-assign]
+
+    def sight(self) -> Sight:
+        named = self.named
+        return Sight(frozenset(self.rows[page][0] for page in named.values()), frozenset(named))
 
     @property
     def named(self) -> dict[int, int]:
@@ -32,15 +70,9 @@ class ShadowPool:
         return named
 
     def found(self, chat: Chat) -> list[int]:
-        """The named pages that hold the chat's first tokens, never its last one; none if it computes all itself."""
-        if not chat.request.sampling.cache_prompt or chat.owed - {len(chat.request.prompt) - 1}:
-            return []
-        named, pages = self.named, list[int]()
-        for end in range(PAGE_TOKENS, chat.length, PAGE_TOKENS):
-            if chat.rows[end - 1] not in named:
-                break
-            pages.append(named[chat.rows[end - 1]])
-        return pages
+        """The named pages that it meets."""
+        named = self.named
+        return [named[chat.rows[end - 1]] for end in met(chat, named)]
 
     def held(self, pages: Iterable[int]) -> int:
         """How many of these pages somebody holds."""

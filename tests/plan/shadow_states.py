@@ -9,7 +9,8 @@ from parkway.plan.limits import Limits
 from parkway.plan.slot import Slot
 from parkway.plan.step import PAGE_TOKENS, Chunk
 
-from .shadow_chat import NOTHING, Chat
+from .shadow_chat import NOTHING, VOCABULARY, Chat, absorb
+from .shadow_pool import Sight, met
 
 
 class ShadowStates:
@@ -65,8 +66,17 @@ class ShadowStates:
         if not self.total:
             return inf
         last = (chat.given - 1) // PAGE_TOKENS * PAGE_TOKENS
-        places = {tokens - tokens % self.interval + self.interval, last}
+        places = {tokens - tokens % self.interval + self.interval, last, chat.branch}
         return min(place for place in places if place > tokens)
+
+    def branch(self, chat: Chat, sight: Sight) -> int:
+        """Where a chat that has just come in leaves a checkpoint because a page of others follows those that it met and
+        does not begin behind, whose tokens the chat does not have."""
+        ends = met(chat, sight.lasts) if self.total else []
+        if not ends or ends[-1] <= chat.computed:
+            return 0
+        follows = {absorb(chat.rows[ends[-1] - 1], token_id) for token_id in range(VOCABULARY)}
+        return 0 if follows.isdisjoint(sight.firsts) else ends[-1]
 
     def reached(self, chat: Chat, pages: list[int]) -> list[int]:
         """Those of the pages that it found behind which there is a checkpoint."""

@@ -27,10 +27,13 @@ def planned(scene: Scene, number: int) -> list[Chunk]:
 
 def of(scene: Scene, number: int, tokens: int, beginning: int = 0, **sampling: Any) -> list[Chunk]:
     """Chunks of a request whose first `beginning` tokens are those of request 0."""
-    asked = request(number, tokens, **({"max_tokens": 1} | sampling))
-    shared = request(0, beginning or 1).prompt[:beginning]
-    scene.planner.arrive(request_with(asked, shared + asked.prompt[beginning:]))
+    scene.planner.arrive(beginning_alike(number, tokens, beginning, **({"max_tokens": 1} | sampling)))
     return planned(scene, number)
+
+
+def beginning_alike(number: int, tokens: int, beginning: int, **sampling: Any) -> Any:
+    asked = request(number, tokens, **sampling)
+    return request_with(asked, request(0, beginning or 1).prompt[:beginning] + asked.prompt[beginning:])
 
 
 def request_with(asked: Any, prompt: list[int]) -> Any:
@@ -63,11 +66,64 @@ def test_a_chat_begins_at_the_longest_that_it_shares(shared: int, found: int) ->
     assert all(each.state_from is None for each in rest)
 
 
+def test_one_is_taken_where_a_chat_parts_with_another() -> None:
+    scene = Scene(with_states(interval=512))
+    assert places(of(scene, 0, 450)) == [448]
+    second = of(scene, 1, 500, beginning=300)
+    assert [chunk.end for chunk in second] == [256, 448, 500]
+    assert places(second) == [256, 448]
+    third = of(scene, 2, 480, beginning=300)
+    assert (third[0].start, third[0].state_from) == (256, second[0].state_to)
+    assert places(third) == [448]
+
+
+def test_one_is_taken_where_a_chat_parts_with_one_that_came_back() -> None:
+    scene = Scene(with_states(interval=512, knobs=Knobs(park_every=70, forget=True)), request(0, 200, max_tokens=100))
+    planned(scene, 0)
+    assert scene.planner.resumes == 1
+    assert places(of(scene, 1, 500, beginning=130)) == [128, 448]
+
+
+def test_none_is_taken_where_a_chat_only_goes_on() -> None:
+    """Behind an answer; where somebody else went on before, one is taken."""
+    scene = Scene(with_states(interval=512))
+    of(scene, 0, 200, max_tokens=150)
+    turns = []
+    for number in 1, 2, 3:
+        asked = request(number, 150, max_tokens=1)
+        scene.planner.arrive(request_with(asked, request(0, 200).prompt + [7] * 150 + asked.prompt))
+        turns.append(planned(scene, number))
+    assert [(turn[0].start, places(turn)) for turn in turns] == [(192, [448]), (192, [320, 448]), (320, [448])]
+
+
+def test_a_third_waits_for_the_one_that_the_second_leaves() -> None:
+    scene = Scene(with_states(interval=512, batch_tokens=100))
+    of(scene, 0, 450)
+    for number in 1, 2:
+        scene.planner.arrive(beginning_alike(number, 500, 300))
+    chunks = [chunk for _ in range(12) for chunk in scene.step().chunks]
+    assert {chunk.request.id: chunk.start for chunk in reversed(chunks)} == {1: 0, 2: 256}
+
+
+def test_a_chat_that_begins_anew_forgets_where_it_parted() -> None:
+    """Its own pages go on from there by now."""
+    scene = Scene(with_states(interval=512, checkpoints=1, host_pages=0, knobs=Knobs(park_every=70)))
+    of(scene, 0, 450)
+    scene.planner.arrive(beginning_alike(1, 400, 300, max_tokens=100))
+    assert places([chunk for _ in range(3) for chunk in scene.step().chunks]) == [256, 384]
+    scene.planner.arrive(request(2, 100, max_tokens=1))
+    chunks = planned(scene, 1)
+    again = next(chunk for chunk in chunks if chunk.start == 0)
+    assert again.end == 384
+    assert places(chunks) == [384]
+
+
 def test_nobody_begins_where_there_is_none() -> None:
     """The pages are there, and named: parks find them."""
     scene = Scene(with_states(checkpoints=0))
     assert places(of(scene, 0, 450)) == []
     assert of(scene, 1, 450, beginning=450)[0].start == 0
+    assert [chunk.end for chunk in of(scene, 2, 450, beginning=300)] == [450]
 
 
 def test_without_states_pages_are_enough() -> None:

@@ -23,10 +23,12 @@ from .drawn import (
     drawn_clock,
     drawn_limits,
     drawn_request,
+    limits_with_branches,
     limits_with_shifts,
     limits_with_states,
     long_limits,
     long_request,
+    page_of,
 )
 from .shadow import Shadow
 from .shadow_chat import Chat
@@ -204,6 +206,27 @@ class StatesMachine(Machine):
         self.step(steps, limits.ahead, luck)
 
 
+class BranchMachine(Machine):
+    """A model with states, and chats that begin alike and then part."""
+
+    @initialize(
+        limits=limits_with_branches(),
+        clock=drawn_clock(),
+        crowd=st.lists(drawn_request(), min_size=3, max_size=8),
+        steps=st.sampled_from([120, 60, 10]),
+        luck=LUCK,
+    )
+    def come(self, limits: Limits, clock: Clock, crowd: list[Request], steps: int, luck: Luck) -> None:
+        self.begin(limits, clock, crowd)
+        self.step(steps, limits.ahead, luck)
+
+    def asked(self, request: Request) -> Request:
+        """By its number; some are as they were drawn."""
+        kinds = ([0, 1], [0, 0], [0, 0, 1], [])[request.id % 4]
+        pages = [token_id for kind in kinds for token_id in page_of(kind)]
+        return msgspec.structs.replace(request, prompt=pages + request.prompt[-5:] if pages else request.prompt)
+
+
 class LongMachine(Machine):
     """Few chats with long answers."""
 
@@ -251,10 +274,12 @@ class ShiftMachine(Machine):
 PlannerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 CrowdedMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 StatesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+BranchMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 LongMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=10, deadline=None)
 ShiftMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestPlanner = PlannerMachine.TestCase
 TestCrowd = CrowdedMachine.TestCase
 TestStates = StatesMachine.TestCase
+TestBranches = BranchMachine.TestCase
 TestLong = LongMachine.TestCase
 TestShifts = ShiftMachine.TestCase

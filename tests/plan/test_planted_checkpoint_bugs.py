@@ -1,11 +1,14 @@
-"""The machine of test_planner_machine.py finds each of these bugs of checkpoints; see test_planted_bugs.py. Three, of
-chats that wait long before they begin, which is rare, are found in a scene of test_checkpoints.py.
+"""The machine of test_planner_machine.py finds each of these bugs of checkpoints; see test_planted_bugs.py. Some,
+which take a rare moment, are found in a scene of test_checkpoints.py.
 
 1 a chat begins behind pages without a checkpoint; 2 one is found before it has been written; 3 one that a chat needs is
 taken; 4 one that is taken keeps its name; 5 it has the name of the page before; 6 one that a cancelled chat has written
 is lost; 7 one that a chat needed is held although it was dropped; 8 or has ended; 9 a state is not copied; 10 it is
 copied again; 11 a chat that was parked before it computed forgets where it begins; 12 a chunk passes the place of a
-checkpoint; 13 none is taken; 14 one is taken where a chunk happens to end.
+checkpoint; 13 none is taken; 14 one is taken where a chunk happens to end; 15 none is taken where a chat parts with
+another; 16 one is taken where it only goes on; 17 the other's page has gone, and it still counts; 18 or has come back,
+and does not count; 19 the place stays when the chat begins anew; 20 or when it is shifted; 21 nobody waits until one
+is there.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +17,23 @@ import pytest
 
 from parkway.plan import checkpoints as module
 from parkway.plan.checkpoints import Checkpoints, Units
+from parkway.plan.pages import PagePool
+from parkway.plan.parking import Parking
 from parkway.plan.planner import Planner
+from parkway.plan.prefix import PrefixIndex
 from parkway.plan.room import Room
+from parkway.plan.sharing import Sharing
 from parkway.plan.slot import Slot
 from parkway.plan.step import Chunk
 
 from .planted import Plant, machine_finds_it
+from .test_checkpoints import test_a_chat_that_begins_anew_forgets_where_it_parted as begins_anew
 from .test_checkpoints import test_a_chat_that_is_dropped_before_it_begins_lets_go_of_its_checkpoint as dropped_early
 from .test_checkpoints import test_a_chat_that_is_parked_before_it_begins_still_begins_there as parked_early
+from .test_checkpoints import test_a_third_waits_for_the_one_that_the_second_leaves as third_waits
+from .test_checkpoints import test_one_is_taken_where_a_chat_parts_with_one_that_came_back as came_back
 from .test_checkpoints import test_one_that_a_chat_is_about_to_begin_at_is_not_taken_for_another as about_to_begin
-from .test_planner_machine import StatesMachine
+from .test_planner_machine import BranchMachine, StatesMachine
 
 
 def pages_are_enough(patch: pytest.MonkeyPatch) -> None:
@@ -154,6 +164,70 @@ def taken_where_a_chunk_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checkpoints, "begin", lambda self, slot, end: self._units.take())
 
 
+def none_where_chats_part(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Sharing, "enter", lambda self, slot: self._checkpoints.enter(slot))
+
+
+def taken_where_a_chat_only_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PagePool, "followed", lambda self, name: True)
+
+
+def gone_and_still_follows(patch: pytest.MonkeyPatch) -> None:
+    drop = PrefixIndex.drop
+
+    def drop_and_count(self: PrefixIndex, page: int) -> None:
+        followers = self._followers.copy()
+        drop(self, page)
+        self._followers = followers
+
+    patch.setattr(PrefixIndex, "drop", drop_and_count)
+
+
+def came_back_and_follows_none(patch: pytest.MonkeyPatch) -> None:
+    returned = Parking._returned
+
+    def returned_alone(self: Parking, slot: Slot) -> None:
+        with pytest.MonkeyPatch.context() as now:
+            now.setattr(Slot, "before", lambda self, page: b"")
+            returned(self, slot)
+
+    patch.setattr(Parking, "_returned", returned_alone)
+
+
+def place_stays(patch: pytest.MonkeyPatch) -> None:
+    enter = Sharing.enter
+
+    def enter_and_keep(self: Sharing, slot: Slot) -> None:
+        before = slot.branch
+        enter(self, slot)
+        slot.branch = slot.branch or before
+
+    patch.setattr(Sharing, "enter", enter_and_keep)
+
+
+def place_stays_in_a_shift(patch: pytest.MonkeyPatch) -> None:
+    shift = Room.shift
+
+    def shift_and_keep(self: Room, slot: Slot) -> None:
+        before = slot.branch
+        shift(self, slot)
+        slot.branch = slot.branch or before
+
+    patch.setattr(Room, "shift", shift_and_keep)
+
+
+def not_awaited(patch: pytest.MonkeyPatch) -> None:
+    awaited = Sharing._awaited
+
+    def awaited_elsewhere(self: Sharing, other: Slot, found: int) -> int:
+        branch, other.branch = other.branch, 0
+        page = awaited(self, other, found)
+        other.branch = branch
+        return page
+
+    patch.setattr(Sharing, "_awaited", awaited_elsewhere)
+
+
 PLANTS: list[Plant] = [
     pages_are_enough,
     found_before_it_has_landed,
@@ -168,11 +242,25 @@ PLANTS: list[Plant] = [
     taken_where_a_chunk_ends,
 ]
 
+OF_BRANCHES: list[Plant] = [
+    none_where_chats_part,
+    taken_where_a_chat_only_goes_on,
+    gone_and_still_follows,
+    place_stays,
+    place_stays_in_a_shift,
+]
+
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_machine_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     machine_finds_it(StatesMachine)
+
+
+@pytest.mark.parametrize("plant", OF_BRANCHES)
+def test_the_machine_of_branches_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    machine_finds_it(BranchMachine)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +269,9 @@ def test_the_machine_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> 
         (held_is_taken, about_to_begin),
         (dropped_stays_held, dropped_early),
         (parked_forgets_where_it_begins, parked_early),
+        (place_stays, begins_anew),
+        (came_back_and_follows_none, came_back),
+        (not_awaited, third_waits),
     ],
 )
 def test_a_scene_finds_it(plant: Plant, scene: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,20 @@ def test_index_finds_the_first_page_of_a_name_until_it_is_dropped() -> None:
     assert index.find(b"a") == 4
 
 
+def test_index_knows_which_names_are_followed() -> None:
+    index = PrefixIndex()
+    for page, name, before in (3, b"a", b""), (4, b"ab", b"a"), (5, b"ac", b"a"), (6, b"ab", b"a"):
+        index.add(page, name, before)
+    index.drop(3)
+    assert (index.followed(b"a"), index.followed(b"ab")) == (True, False)
+    index.drop(4)
+    assert index.followed(b"a")
+    index.drop(5)
+    assert not index.followed(b"a"), "page 6 was never found"
+    index.add(6, b"ab", b"a")
+    assert index.followed(b"a")
+
+
 def test_a_page_has_one_name() -> None:
     index = PrefixIndex()
     index.add(3, b"a")

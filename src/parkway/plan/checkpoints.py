@@ -75,7 +75,7 @@ class Units:
 
 class Checkpoints:
     """`units`: of memory; None where chats keep no states, so that pages are enough. One is taken every `interval`
-    tokens, and at the prompt's last page boundary behind which there is a token."""
+    tokens, at the prompt's last page boundary behind which there is a token, and at the chat's branch."""
 
     def __init__(self, units: int | None, interval: int) -> None:
         self.needed = units is not None
@@ -104,7 +104,10 @@ class Checkpoints:
         """Where the chat leaves one next, behind its first `tokens`."""
         place = (tokens // self._interval + 1) * self._interval
         last = (slot.given - 1) // PAGE_TOKENS * PAGE_TOKENS
-        return last if tokens < last < place else place
+        for early in (last, slot.branch):
+            if tokens < early < place:
+                place = early
+        return place
 
     def cut(self, slot: Slot, end: int) -> int:
         """The end of a chunk that was to end there: it does not pass the next place."""

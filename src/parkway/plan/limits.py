@@ -44,7 +44,7 @@ class Limits:
     parked most often first, and one that fits passes one that does not ("pass"). `quantum`: seconds that a chat may
     stay while another waits for its pages. `checkpoints`: units for what slots keep beside pages (states, rings), as it
     was at page boundaries, without which pages are not enough to begin behind; None where they keep nothing. One is
-    taken every `interval` tokens.
+    taken every `interval` tokens, among other places.
     `shifts`: a chat that has `n_ctx` tokens goes on without its oldest ones.
     """
 

@@ -67,10 +67,15 @@ class PagePool:
             assert self._references[page] or page in self._index, f"nobody references page {page}, and it has no name"
             self._references[page] += 1
 
-    def seal(self, page: int, name: bytes) -> None:
-        """Names a referenced page, which will not be written again while it has the name."""
+    def followed(self, name: bytes) -> bool:
+        """Whether a page that can be found follows the one of that name."""
+        return self._index.followed(name)
+
+    def seal(self, page: int, name: bytes, before: bytes = b"") -> None:
+        """Names a referenced page, which will not be written again while it has the name. `before`: the name of the
+        page before it, if there is one."""
         assert self._references[page], f"nobody references page {page}"
-        self._index.add(page, name)
+        self._index.add(page, name, before)
 
     def give(self, pages: Iterable[int]) -> None:
         """Drops one reference of each page; of those that become cached, the last counts as used most recently."""

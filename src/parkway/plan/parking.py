@@ -210,7 +210,7 @@ class Parking:
         slot.host = ()
         if self._named:
             for page in range(slot.sealed):
-                self._pool.seal(slot.pages[page], slot.name(page))
+                self._pool.seal(slot.pages[page], slot.name(page), slot.before(page))
         slot.move(slot.returns_to)
 
     def _name_on_host(self, slot: Slot, pages: Iterable[int], targets: Iterable[int]) -> None:
@@ -218,7 +218,7 @@ class Parking:
         if self._named:
             for page, target in zip(pages, targets, strict=False):  # none of them after a shift
                 if page < slot.sealed:
-                    self.host.seal(target, slot.name(page))
+                    self.host.seal(target, slot.name(page), slot.before(page))
 
 
 def _filled(pages: Iterable[int | None], taken: Iterable[int]) -> tuple[int, ...]:

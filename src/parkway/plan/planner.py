@@ -196,7 +196,7 @@ class Planner:
     def _seal(self, slot: Slot, pages: int) -> None:
         """Names the chat's first pages: their tokens are accepted, and the steps that wrote them have landed."""
         for page in range(slot.sealed, pages):
-            self._room.pool.seal(slot.pages[page], slot.name(page))
+            self._room.pool.seal(slot.pages[page], slot.name(page), slot.before(page))
         slot.sealed = max(slot.sealed, pages)
 
     def _pages_in_flight(self) -> frozenset[int]:

@@ -116,7 +116,7 @@ class Room:
         self.pool.share(found)
         slot.begin_again(tuple(found))
         self.pool.give(reversed(before))
-        self.checkpoints.enter(slot)
+        self._sharing.enter(slot)
 
     def end(self, slot: Slot, state: State) -> None:
         """The chat goes, whatever its state; copies under way keep their pages until they land."""
@@ -202,7 +202,7 @@ class Room:
             return True
         self.pool.share(found)
         slot.enter(tuple(found), self.pace.now)
-        self.checkpoints.enter(slot)
+        self._sharing.enter(slot)
         if slot.index < 0:
             self._chats.start(slot)
         else:

@@ -1,4 +1,5 @@
-"""Which pages of others a chat can begin with, or will soon. Knows no copies and no policy."""
+"""Which pages of others a chat can begin with, or will soon, and where it parts with them. Knows no copies and no
+policy."""
 
 from collections.abc import Iterable
 
@@ -19,14 +20,17 @@ class Sharing:
     def found(self, slot: Slot) -> list[int]:
         """Pages that hold the chat's first tokens, up to a checkpoint where it needs one; never its last token, whose
         logits it needs."""
-        found: list[int] = []
-        if self._named and slot.may_share:
-            for page in range((slot.length - 1) // PAGE_TOKENS):
-                number = self._pool.find(slot.name(page))
-                if number is None:
-                    break
-                found.append(number)
-        return found[: self._checkpoints.reached(slot, found)]
+        met = self._met(slot)
+        return met[: self._checkpoints.reached(slot, met)]
+
+    def enter(self, slot: Slot) -> None:
+        """The chat has come in behind pages that it found. If it met more, and others went on from the last of them, a
+        third may come this way: the chat leaves a checkpoint there. Where nobody went on it continues an earlier chat,
+        and whoever continues it in turn begins further behind."""
+        self._checkpoints.enter(slot)
+        met = len(self._met(slot))
+        branches = met * PAGE_TOKENS > slot.computed and self._pool.followed(slot.name(met - 1))
+        slot.branch = met * PAGE_TOKENS if branches else 0
 
     def sibling_computes(self, slot: Slot, running: Iterable[Slot]) -> bool:
         """Whether a running chat computes just the page that this one misses first, or up to a checkpoint that it could
@@ -39,6 +43,17 @@ class Sharing:
             for other in running
             if (page := self._awaited(other, found)) >= other.sealed
         )
+
+    def _met(self, slot: Slot) -> list[int]:
+        """Pages that hold the chat's first tokens, wherever checkpoints are."""
+        met: list[int] = []
+        if self._named and slot.may_share:
+            for page in range((slot.length - 1) // PAGE_TOKENS):
+                number = self._pool.find(slot.name(page))
+                if number is None:
+                    break
+                met.append(number)
+        return met
 
     def _awaited(self, other: Slot, found: int) -> int:
         """The number of the page at whose end one that has found so many could begin, when this chat gets there."""

@@ -54,7 +54,8 @@ class Slot:
     pool, the last time at `entered`, with `entered_at` tokens computed; `cached` is how many tokens of the prompt it
     found there the first time. `parks`, `recomputes` and `parked_seconds` are its record; `announced`: its client
     knows that it is out. `held`: it does not get its next token before it is released; `needs_history`: nor before all
-    tokens are known. `state_from`: the checkpoint that its slot's state must be copied from before it computes.
+    tokens are known. `state_from`: the checkpoint that its slot's state must be copied from before it computes;
+    `branch`: where it leaves one because others went on with other tokens there, 0 for nowhere.
     """
 
     index: int
@@ -88,6 +89,7 @@ class Slot:
     announced: bool = False
     held: bool = False
     state_from: int | None = None
+    branch: int = 0
     names: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -166,6 +168,10 @@ class Slot:
             start = len(names) * PAGE_TOKENS
             names.append(chain(names[-1] if names else b"", self.tokens[start : start + PAGE_TOKENS]))
         return names[page]
+
+    def before(self, page: int) -> bytes:
+        """The name of the page before that one; b"" if it is the first."""
+        return self.name(page - 1) if page else b""
 
     def enter(self, pages: tuple[int, ...], now: float) -> None:
         """Comes into the pool to compute what is behind these pages, which hold its first tokens."""
