@@ -28,9 +28,15 @@ struct Scoring {
 
 INLINE int clamp16(int64_t n) { return n < 0 ? 0 : n > 16 ? 16 : (int)n; }
 
-template <class T, int N> INLINE void score_tile(const T *keys, const Queries &queries, int64_t dim, F scores[N]) {
+// Meanwhile comes from memory what is read next: the keys of the next tile, the values at this one's positions.
+template <class T, int N>
+INLINE void score_tile(const T *keys, const T *next, const T *values, const Queries &queries, int64_t dim, F scores[N]) {
     for (int i = 0; i < N; i++) scores[i] = all(0.f);
     for (int64_t d = 0; d < dim; d++) {
+        if (d * sizeof(T) % 4 == 0) {
+            prefetch((const uint8_t *)(next + d * 16));
+            prefetch((const uint8_t *)(values + d * 16));
+        }
         F k = load_value(keys + d * 16);
 #pragma GCC unroll 6
         for (int i = 0; i < N; i++) scores[i] = fma(k, all(queries.q[i][d]), scores[i]);
@@ -89,8 +95,11 @@ INLINE void attend_split(const Layout &layout, uint8_t *pool, const int32_t *pag
     const int64_t from = queries.first > start ? queries.first - start : 0;
     for (int64_t c = from / 16; c < tiles; c++) {
         F tile[N];
-        const int64_t at = start + c * 16;
-        score_tile<T, N>(layout.keys<T>(pool, pages[at / PK_PAGE], head, at % PK_PAGE / 16), queries, layout.head_dim, tile);
+        const int64_t at = start + c * 16, then = at + 16 <= queries.last ? at + 16 : at;
+        const T *keys = layout.keys<T>(pool, pages[at / PK_PAGE], head, at % PK_PAGE / 16);
+        const T *next = layout.keys<T>(pool, pages[then / PK_PAGE], head, then % PK_PAGE / 16);
+        const T *values = layout.values<T>(pool, pages[at / PK_PAGE], head, at % PK_PAGE);
+        score_tile<T, N>(keys, next, values, queries, layout.head_dim, tile);
         for (int i = 0; i < N; i++) {
             F score = mul(tile[i], all(how.scale));
             if (how.soft_cap) score = mul(tanh(div(score, all(how.soft_cap))), all(how.soft_cap));

@@ -10,12 +10,13 @@ namespace {
 
 constexpr int32_t NOT_FINITE = -2;  // in place of a token; -1: edits allow none
 
-// Makes what is no number -inf; returns the largest. count is a multiple of 16: packed outputs are padded.
+// Makes what is no number -inf; returns the largest. count is a multiple of 16: packed outputs are padded. Writes nothing
+// where all are numbers: the logits of many rows are more than caches hold.
 INLINE float numbers_of(float *x, int64_t count) {
     F top = all(-INFINITY);
     for (int64_t i = 0; i < count; i += 16) {
-        const F numbers = max(load(x + i), all(-INFINITY));
-        store(x + i, numbers);
+        const F read = load(x + i), numbers = max(read, all(-INFINITY));
+        if (any_nan(read)) store(x + i, numbers);
         top = max(numbers, top);
     }
     return largest(top);

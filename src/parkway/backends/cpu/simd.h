@@ -40,6 +40,7 @@ INLINE F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }  // b where either 
 INLINE F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
 INLINE F abs(F a) { return {_mm512_abs_ps(a.v)}; }
 INLINE F nearest(F a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+INLINE bool any_nan(F a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }
 INLINE F first(int n, F a, F b) { return {_mm512_mask_mov_ps(b.v, (__mmask16)((1u << n) - 1), a.v)}; }
 INLINE F load_half(const uint16_t *p) { return {_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p))}; }
 INLINE F load_bf16(const uint16_t *p) {
@@ -110,6 +111,10 @@ INLINE __m256 abs8(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.f), x);
 INLINE F abs(F x) { return {abs8(x.a), abs8(x.b)}; }
 INLINE __m256 nearest8(__m256 x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE F nearest(F x) { return {nearest8(x.a), nearest8(x.b)}; }
+INLINE bool any_nan(F x) {
+    __m256 strange = _mm256_or_ps(_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q));
+    return _mm256_movemask_ps(strange);
+}
 INLINE __m256 first8(int n, __m256 x, __m256 y) {
     __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane)));

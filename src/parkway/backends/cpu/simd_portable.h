@@ -21,6 +21,7 @@ INLINE F max(F a, F b) { LANES(F, a.v[i] > b.v[i] ? a.v[i] : b.v[i]) }
 INLINE F min(F a, F b) { LANES(F, a.v[i] < b.v[i] ? a.v[i] : b.v[i]) }
 INLINE F abs(F a) { LANES(F, __builtin_fabsf(a.v[i])) }
 INLINE F nearest(F a) { LANES(F, __builtin_rintf(a.v[i])) }
+INLINE bool any_nan(F a) { int found = 0; for (int i = 0; i < 16; i++) found |= a.v[i] != a.v[i]; return found; }
 INLINE F first(int n, F a, F b) { LANES(F, i < n ? a.v[i] : b.v[i]) }
 
 INLINE float from_bits(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
