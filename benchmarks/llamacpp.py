@@ -61,7 +61,7 @@ class LlamaSubject:
 
 @contextmanager
 def llama_subject(python: Path, path: Path, threads: int) -> Iterator[tuple[LlamaSubject, str]]:
-    """llama.cpp on a file as it is, and the binding's version."""
+    """llama.cpp on a file as it is; the binding's version, with what it was built for."""
     with closing(Worker(python)) as worker:
         yield LlamaSubject(worker, path, threads), worker.ask("facts")["version"]
 

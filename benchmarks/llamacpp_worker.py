@@ -17,6 +17,7 @@ import llama_cpp as ll
 import numpy as np
 
 PROMPT_TOKENS, ANSWER_TOKENS = 100, 256
+_VECTORS = ("AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX_INT8")
 _QUIET: Any = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda level, text, user: None)
 
 
@@ -142,7 +143,10 @@ class Worker:
 
 
 def facts() -> dict[str, str]:
-    return {"version": ll.__version__, "system": ll.llama_print_system_info().decode().strip()}
+    """The binding's version and what its kernels were built for: "0.3.36 (AVX2, FMA, AVX512, …)"."""
+    told = ll.llama_print_system_info().decode()
+    built = [name for name in _VECTORS if f"{name} = 1" in told]
+    return {"version": f"{ll.__version__} ({', '.join(built)})"}
 
 
 def requantize(source: str, target: str) -> dict[str, str]:
