@@ -118,6 +118,16 @@ def test_a_chat_that_begins_anew_forgets_where_it_parted() -> None:
     assert places(chunks) == [384]
 
 
+def test_a_chat_that_is_shifted_forgets_where_it_parted() -> None:
+    """What is left of it begins otherwise."""
+    scene = Scene(with_states(interval=512, shifts=True))
+    of(scene, 0, 450)
+    chunks = of(scene, 1, 500, beginning=400, max_tokens=600)
+    shifted = next(i for i in range(1, len(chunks)) if chunks[i].start < chunks[i - 1].start)
+    assert places(chunks[:shifted]) == [384, 448, 512]
+    assert places(chunks[shifted:]) == [448, 512]
+
+
 def test_nobody_begins_where_there_is_none() -> None:
     """The pages are there, and named: parks find them."""
     scene = Scene(with_states(checkpoints=0))

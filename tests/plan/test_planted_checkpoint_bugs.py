@@ -30,6 +30,7 @@ from .planted import Plant, machine_finds_it
 from .test_checkpoints import test_a_chat_that_begins_anew_forgets_where_it_parted as begins_anew
 from .test_checkpoints import test_a_chat_that_is_dropped_before_it_begins_lets_go_of_its_checkpoint as dropped_early
 from .test_checkpoints import test_a_chat_that_is_parked_before_it_begins_still_begins_there as parked_early
+from .test_checkpoints import test_a_chat_that_is_shifted_forgets_where_it_parted as is_shifted
 from .test_checkpoints import test_a_third_waits_for_the_one_that_the_second_leaves as third_waits
 from .test_checkpoints import test_one_is_taken_where_a_chat_parts_with_one_that_came_back as came_back
 from .test_checkpoints import test_one_that_a_chat_is_about_to_begin_at_is_not_taken_for_another as about_to_begin
@@ -247,7 +248,6 @@ OF_BRANCHES: list[Plant] = [
     taken_where_a_chat_only_goes_on,
     gone_and_still_follows,
     place_stays,
-    place_stays_in_a_shift,
 ]
 
 
@@ -270,6 +270,7 @@ def test_the_machine_of_branches_finds_it(plant: Plant, monkeypatch: pytest.Monk
         (dropped_stays_held, dropped_early),
         (parked_forgets_where_it_begins, parked_early),
         (place_stays, begins_anew),
+        (place_stays_in_a_shift, is_shifted),
         (came_back_and_follows_none, came_back),
         (not_awaited, third_waits),
     ],
