@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import run_state_machine_as_test
 
 from .test_planner_machine import CrowdedMachine, Machine
@@ -25,6 +26,7 @@ def machine_finds_it(machine: type[Machine] = CrowdedMachine) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    with pytest.MonkeyPatch.context() as patch, pytest.raises((AssertionError, IndexError)):
-        patch.setattr(providers, "_get_local_constants", providers.Constants)
-        run_state_machine_as_test(machine, settings=search)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(providers, "_get_local_constants", Constants)
+        with pytest.raises((AssertionError, IndexError)):
+            run_state_machine_as_test(machine, settings=search)
