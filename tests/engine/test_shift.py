@@ -52,13 +52,14 @@ def crowd(**more: Any) -> list[Request]:
 
 
 def expected(request: Request) -> list[int]:
-    """What the toy model answers: edits see all tokens, the model those that are left."""
+    """What the toy model answers: edits see all tokens, DRY and the model as many as are left."""
     seen, history = list(request.prompt), list(request.prompt)
     while len(history) < len(request.prompt) + (request.sampling.max_tokens or 0):
         if len(seen) == N_CTX:
             gone = shed(request, N_CTX)
             del seen[gone.start : gone.stop]
-        edits = Editor(request, VOCAB_SIZE).edits(history, len(history), None)
+        how = structs.replace(request.sampling, dry_penalty_last_n=len(seen))
+        edits = Editor(structs.replace(request, sampling=how), VOCAB_SIZE).edits(history, len(history), None)
         history.append(next_token(seen, request.seed, edits))
         seen.append(history[-1])
         if history[-1] in request.stop_ids and not request.sampling.ignore_eos:

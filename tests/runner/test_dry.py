@@ -89,3 +89,20 @@ def test_a_long_prompt_that_only_repeats_is_no_more_work_than_another() -> None:
     for more in range(1, 50):
         assert dry.penalties([1] * (60_000 + more)) == {1: 0.5 * 1.0001 ** (59_999 + more - 2)}
     assert dry.penalties([1] * 60_049 + [2]) == {}
+
+
+@pytest.mark.parametrize("last", [-1, 40, 500])
+def test_an_endless_chat_looks_back_as_far_as_its_context(last: int) -> None:
+    """A context shift takes out tokens behind the first ones; what is kept of the others must not grow."""
+    everything = np.random.default_rng(0).integers(0, 3, 5000).tolist()
+    asked, shed, rooms = how(dry_penalty_last_n=last), 0, set[int]()
+    dry = Dry(asked)
+    for count in range(100, 5000):
+        if count - shed == 300:
+            shed += 128
+        tokens = everything[:20] + everything[shed + 20 : count]
+        window = everything[shed if last < 0 else max(0, count - last) : count]
+        exact = {token: 0.5 * 2.0 ** (length - 2) for token, length in repeated(window, asked).items()}
+        assert dry.penalties(tokens, shed) == exact
+        rooms.add(len(dry._tokens))
+    assert max(rooms) <= 2048
