@@ -250,8 +250,8 @@ void gated_norm(const pk_step *step, const pk_instr *in, int64_t begin, int64_t 
         float *y = out->f + r * out->k;
         for (int64_t c = 0; c < in->n[2]; c += in->n[3]) norm(x + c, (const float *)in->p[2], in->f[0], in->n[3], y + c);
         for (int64_t c = 0; c < in->n[2]; c += 16) store(y + c, mul(load(y + c), silu(load(gate + c))));
-        if (out->q) quantise_row(out, y, r, rows_of(step, in));
     }
+    if (out->q) quantise_rows(out, out->f + begin * out->k, begin, end, rows_of(step, in));
 }
 
 }  // namespace

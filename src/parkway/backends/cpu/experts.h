@@ -167,7 +167,8 @@ void quantise_hidden(const pk_step *, const pk_instr *in, int64_t begin, int64_t
     for (int64_t i = begin * m.chosen; i < end * m.chosen; i++) {
         const int64_t e = m.experts[i];
         const pk_rows hidden = rows_from(*m.hidden, m.first[e]);
-        quantise_row(&hidden, m.hidden->f + m.places[i] * m.hidden->k, m.places[i] - m.first[e], m.held[e]);
+        const int64_t row = m.places[i] - m.first[e];
+        quantise_rows(&hidden, m.hidden->f + m.places[i] * m.hidden->k, row, row + 1, m.held[e]);
     }
 }
 

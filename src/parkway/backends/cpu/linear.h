@@ -29,6 +29,9 @@ template <int HALF> struct HalfOutputs {
 };
 #endif
 
+constexpr int FEW_ROWS = 4;
+constexpr int64_t FAR_BYTES = 8192;
+
 template <class W, int ROWS, class Outputs>
 INLINE void outputs_int8(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
     const int64_t blocks = x.k / 32, hop = row_tile(rows), first_block = block_at(row, 0, blocks, hop);
@@ -38,9 +41,12 @@ INLINE void outputs_int8(const pk_rows &x, int64_t row, int64_t rows, const uint
     const float *d = x.d + first_block, *s = x.s + first_block;
     const pk_sums *sum = x.sum + first_block;
     for (int64_t b = 0; b < blocks; b++, p += W::bytes, q += 32 * hop, d += hop, s += hop, sum += hop) {
-        // Weights come from memory once, for the first rows. One row alone is fastest with the machine's own prefetching.
-        if (row == 0 && ROWS > 1)
-            for (int64_t at = 0; at < W::bytes; at += 64) prefetch(p + 6 * W::bytes + at);
+        // Weights come from memory once, for the first rows. Few rows wait for nothing else, so that they ask far ahead, and
+        // the second cache, which has room for more requests than the first.
+        if (row == 0)
+            for (int64_t at = 0; at < W::bytes; at += 64)
+                if constexpr (ROWS <= FEW_ROWS) prefetch_far(p + FAR_BYTES + at);
+                else prefetch(p + 6 * W::bytes + at);
         W w = W::load(p);
 #pragma GCC unroll 16
         for (int m = 0; m < ROWS; m++) acc[m] = Outputs::of(w.add_dot(q + 32 * m, d[m], s[m], sum[m], acc[m].whole()));

@@ -131,8 +131,10 @@ bool is_over(const Tagged &done, uint32_t number, int64_t items) {
 
 void run_instruction(Pool &pool, Program &program, size_t i, uint32_t number, int64_t items, int thread) {
     const pk_instr &in = program.instructions[i];
-    // About eight pieces a share: enough to even out an interrupted one, few enough to cost nothing.
-    const int64_t grain = items / (pool.threads * 8) + 1;
+    // About eight pieces a share: enough to even out an interrupted one, few enough to cost nothing. Rows of a tile lie
+    // side by side, so threads that took turns at them would wait for each other's cache lines.
+    const int64_t piece_items = items / (pool.threads * 8) + 1;
+    const int64_t grain = in.counts == PK_ROWS ? (piece_items + PK_ROW_TILE - 1) / PK_ROW_TILE * PK_ROW_TILE : piece_items;
     for (int k = 0; k < pool.threads; k++) {
         const int owner = (thread + k) % pool.threads;
         const Piece share = share_of(items, pool.threads, owner);

@@ -18,18 +18,21 @@ INLINE void quantise32(const float *x, int8_t *q, float *d, float *s, pk_sums *s
     *s = *d * (float)both;
 }
 
-INLINE void quantise_row(const pk_rows *x, const float *from, int64_t row, int64_t rows) {
+// Rows [begin, end) of so many, `from` the first of them. Block by block: rows of a tile lie side by side, and other
+// threads write theirs into the same cache lines.
+INLINE void quantise_rows(const pk_rows *x, const float *from, int64_t begin, int64_t end, int64_t rows) {
     const int64_t blocks = x->k / 32, tile = row_tile(rows);
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t at = block_at(row, b, blocks, tile);
-        quantise32(from + b * 32, x->q + at * 32, x->d + at, x->s + at, x->sum + at);
-    }
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t r = begin; r < end; r++) {
+            const int64_t at = block_at(r, b, blocks, tile);
+            quantise32(from + (r - begin) * x->k + b * 32, x->q + at * 32, x->d + at, x->s + at, x->sum + at);
+        }
 }
 
 // p[0]: pk_rows whose f is quantised into its q.
 void quantise(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const pk_rows *x = (const pk_rows *)in->p[0];
-    for (int64_t r = begin; r < end; r++) quantise_row(x, x->f + r * x->k, r, rows_of(step, in));
+    quantise_rows(x, x->f + begin * x->k, begin, end, rows_of(step, in));
 }
 
 // x / sqrt(mean(x²) + epsilon) * weight; y may be x.
@@ -45,11 +48,8 @@ void rms_norm(const pk_step *step, const pk_instr *in, int64_t begin, int64_t en
     const int64_t width = in->n[0];
     const float *weight = (const float *)in->p[1];
     const pk_rows *out = (const pk_rows *)in->p[2];
-    for (int64_t r = begin; r < end; r++) {
-        float *y = out->f + r * width;
-        norm((const float *)in->p[0] + r * width, weight, in->f[0], width, y);
-        if (out->q) quantise_row(out, y, r, rows_of(step, in));
-    }
+    for (int64_t r = begin; r < end; r++) norm((const float *)in->p[0] + r * width, weight, in->f[0], width, out->f + r * width);
+    if (out->q) quantise_rows(out, out->f + begin * width, begin, end, rows_of(step, in));
 }
 
 // p[0]: packed weights [vocabulary, n0] with n1 bytes a group; p[1]: out [rows, n0]; f[0]: what they are multiplied by.
@@ -92,12 +92,38 @@ struct Layout {
     }
 };
 
-INLINE void rotate(float *x, const float *turns, int64_t half, int64_t step_pairs, int64_t apart) {
+// Pairs half a head apart: the compiler takes many at once.
+INLINE void rotate_halves(float *__restrict a, float *__restrict b, const float *__restrict turns, int64_t half) {
     for (int64_t i = 0; i < half; i++) {
-        float *a = x + i * step_pairs, *b = a + apart, c = turns[2 * i], s = turns[2 * i + 1];
-        float u = *a, v = *b;
-        *a = u * c - v * s;
-        *b = u * s + v * c;
+        const float c = turns[2 * i], s = turns[2 * i + 1], u = a[i], v = b[i];
+        a[i] = u * c - v * s;
+        b[i] = u * s + v * c;
+    }
+}
+
+// Pairs of neighbours. GCC 12 would see a complex product, and fuse its multiplications and additions in spite of
+// -ffp-contract=off, if it saw both lines at once.
+INLINE void rotate_neighbours(float *x, const float *turns, int64_t half) {
+    for (int64_t i = 0; i < half; i++) {
+        const float c = turns[2 * i], s = turns[2 * i + 1], u = x[2 * i], v = x[2 * i + 1];
+        const float uc = u * c, vs = v * s, us = u * s;
+        float vc = v * c;
+        asm("" : "+m"(vc));
+        x[2 * i] = uc - vs;
+        x[2 * i + 1] = us + vc;
+    }
+}
+
+INLINE void rotate(float *x, const float *turns, int64_t half, bool neighbours) {
+    if (neighbours) rotate_neighbours(x, turns, half);
+    else rotate_halves(x, x + half, turns, half);
+}
+
+// Each key is a lane of as many lines as its head has lanes: they are on their way while queries are turned.
+template <class T> INLINE void fetch_lines(const Layout &layout, uint8_t *pool, int64_t page, int64_t at) {
+    for (int64_t h = 0; h < layout.kv_heads; h++) {
+        const uint8_t *keys = (const uint8_t *)layout.keys<T>(pool, page, h, at / 16);
+        for (int64_t byte = 0; byte < layout.head_dim * 16 * (int64_t)sizeof(T); byte += 64) __builtin_prefetch(keys + byte, 1);
     }
 }
 
@@ -106,7 +132,8 @@ INLINE void rotate(float *x, const float *turns, int64_t half, int64_t step_pair
 // place, and before that, if p[6] and p[7] are weights [lanes of head] of RMS norms with epsilon f[0], every head is normed.
 template <class T> void rope_and_write(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end, int) {
     const Layout &layout = *(const Layout *)in->p[3];
-    const int64_t dim = layout.head_dim, half = in->n[1] / 2, hop = in->n[2] ? 2 : 1, apart = in->n[2] ? 1 : half;
+    const int64_t dim = layout.head_dim, half = in->n[1] / 2;
+    const bool neighbours = in->n[2];
     const pk_batch *batch = step->batch;
     uint8_t *pool = (uint8_t *)in->p[4];
     for (int64_t r = begin; r < end; r++) {
@@ -115,13 +142,14 @@ template <class T> void rope_and_write(const pk_step *step, const pk_instr *in, 
         const float *turns = (const float *)in->p[5] + position * 2 * half;
         float *q = (float *)in->p[0] + r * in->n[5], *k = (float *)in->p[1] + r * in->n[6];
         const float *v = (const float *)in->p[2] + r * in->n[6];
+        fetch_lines<T>(layout, pool, page, at);
         for (int64_t h = 0; h < in->n[0]; h++) {
             if (in->p[6]) norm(q + h * dim, (const float *)in->p[6], in->f[0], dim, q + h * dim);
-            rotate(q + h * dim, turns, half, hop, apart);
+            rotate(q + h * dim, turns, half, neighbours);
         }
         for (int64_t h = 0; h < layout.kv_heads; h++) {
             if (in->p[7]) norm(k + h * dim, (const float *)in->p[7], in->f[0], dim, k + h * dim);
-            rotate(k + h * dim, turns, half, hop, apart);
+            rotate(k + h * dim, turns, half, neighbours);
             T *keys = layout.keys<T>(pool, page, h, at / 16) + at % 16, *values = layout.values<T>(pool, page, h, at);
             T line[16];
             for (int64_t i = 0; i < dim; i += 16) {

@@ -86,6 +86,7 @@ INLINE I dot(I acc, B w, int32_t x) { return {_mm512_dpbusd_epi32(acc.v, w.v, _m
 INLINE __m256 upper(F a) { return _mm512_extractf32x8_ps(a.v, 1); }
 INLINE __m256 lower(F a) { return _mm512_castps512_ps256(a.v); }
 INLINE void prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+INLINE void prefetch_far(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 
 #elif defined(PK_AVX2)
 
@@ -185,6 +186,7 @@ INLINE I sub(I x, I y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.
 INLINE __m256 upper(F x) { return x.b; }
 INLINE __m256 lower(F x) { return x.a; }
 INLINE void prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+INLINE void prefetch_far(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 
 #else
 #include "simd_portable.h"

@@ -73,6 +73,7 @@ INLINE I dot(I acc, B w, int32_t x) {
     LANES(I, acc.v[i] + w.v[4 * i] * b[0] + w.v[4 * i + 1] * b[1] + w.v[4 * i + 2] * b[2] + w.v[4 * i + 3] * b[3])
 }
 INLINE void prefetch(const uint8_t *) {}
+INLINE void prefetch_far(const uint8_t *) {}
 INLINE float sum(F a) {
     for (int half = 8; half; half /= 2)
         for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
