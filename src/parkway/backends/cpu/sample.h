@@ -10,16 +10,28 @@ namespace {
 
 constexpr int32_t NOT_FINITE = -2;  // in place of a token; -1: edits allow none
 
+struct Top {
+    float value;
+    int64_t from;  // where the run of logits begins that has it first
+};
+
 // Makes what is no number -inf; returns the largest. count is a multiple of 16: packed outputs are padded. Writes nothing
 // where all are numbers: the logits of many rows are more than caches hold.
-INLINE float numbers_of(float *x, int64_t count) {
-    F top = all(-INFINITY);
-    for (int64_t i = 0; i < count; i += 16) {
-        const F read = load(x + i), numbers = max(read, all(-INFINITY));
-        if (any_nan(read)) store(x + i, numbers);
-        top = max(numbers, top);
+INLINE Top numbers_of(float *x, int64_t count) {
+    constexpr int64_t RUN = 1024;
+    Top found = {-INFINITY, 0};
+    for (int64_t first = 0; first < count; first += RUN) {
+        const int64_t end = first + RUN < count ? first + RUN : count;
+        F top = all(-INFINITY);
+        for (int64_t i = first; i < end; i += 16) {
+            const F read = load(x + i), numbers = max(read, all(-INFINITY));
+            if (any_nan(read)) store(x + i, numbers);
+            top = max(numbers, top);
+        }
+        const float here = largest(top);
+        if (here > found.value) found = {here, first};
     }
-    return largest(top);
+    return found;
 }
 
 INLINE float log_sum_exp(const float *x, int64_t count, float top) {
@@ -28,15 +40,9 @@ INLINE float log_sum_exp(const float *x, int64_t count, float top) {
     return top + (float)log((double)sum(total));
 }
 
-INLINE int32_t first_equal(const float *x, int64_t count, float value) {
-    constexpr int64_t BLOCK = 64;  // looked at side by side
-    for (int64_t first = 0; first < count; first += BLOCK) {
-        const int64_t end = first + BLOCK < count ? first + BLOCK : count;
-        int found = 0;
-        for (int64_t i = first; i < end; i++) found |= x[i] == value;
-        for (int64_t i = first; found && i < end; i++)
-            if (x[i] == value) return (int32_t)i;
-    }
+INLINE int32_t first_equal(const float *x, int64_t count, Top top) {
+    for (int64_t i = top.from; i < count; i++)
+        if (x[i] == top.value) return (int32_t)i;
     return 0;
 }
 
@@ -67,16 +73,16 @@ INLINE void edit(const pk_edits *edits, const float *logits, int64_t vocabulary,
     }
 }
 
-// The token of a row whose largest logit is `top`. Weights go to scratch, where the logits may be already. An impossible
+// The token of a row with that largest logit. Weights go to scratch, where the logits may be already. An impossible
 // token of an edited row weighs nothing; exp alone would leave it the weight of a very improbable one.
-INLINE int32_t choose(const pk_sample *how, const float *logits, int64_t vocabulary, int64_t padded, float top, bool edited, float *scratch) {
-    if (edited && top == -INFINITY) return -1;
+INLINE int32_t choose(const pk_sample *how, const float *logits, int64_t vocabulary, int64_t padded, Top top, bool edited, float *scratch) {
+    if (edited && top.value == -INFINITY) return -1;
     if (how->temperature <= 0) return first_equal(logits, vocabulary, top);
     const F inverse = all(1.f / how->temperature);
     for (int64_t i = 0; i < padded; i += 16) {
         float x[16];
         store(x, load(logits + i));
-        store(scratch + i, exp(mul(sub(load(x), all(top)), inverse)));
+        store(scratch + i, exp(mul(sub(load(x), all(top.value)), inverse)));
         for (int lane = 0; edited && lane < 16; lane++)
             if (!(x[lane] > -INFINITY)) scratch[i + lane] = 0;
     }
@@ -91,8 +97,8 @@ void sample(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
         pk_sample *how = step->batch->samples + j;
         float *logits = (float *)in->p[0] + j * padded;
         for (int64_t i = vocabulary; i < padded; i++) logits[i] = -INFINITY;
-        const float top = numbers_of(logits, padded);
-        if (!(top > -INFINITY && top < INFINITY)) {
+        const Top top = numbers_of(logits, padded);
+        if (!(top.value > -INFINITY && top.value < INFINITY)) {
             how->token = NOT_FINITE;
             continue;
         }
@@ -107,7 +113,7 @@ void sample(const pk_step *step, const pk_instr *in, int64_t begin, int64_t end,
         } else {
             how->token = choose(how, logits, vocabulary, padded, top, false, scratch);
         }
-        if (how->top >= 0 && how->token >= 0) report(how, logits, vocabulary, padded, top);
+        if (how->top >= 0 && how->token >= 0) report(how, logits, vocabulary, padded, top.value);
     }
 }
 
