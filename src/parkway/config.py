@@ -158,7 +158,7 @@ class RequestDefaults:
     dry_multiplier: float | None = _flag(None, "--dry-multiplier", about="for tokens that go on with a repetition")
     dry_base: float | None = _flag(None, "--dry-base", about="… times this for each token of it")
     dry_allowed_length: int | None = _flag(None, "--dry-allowed-length", about="… beyond so many")
-    dry_penalty_last_n: int | None = _flag(None, "--dry-penalty-last-n", about="… among this many before; -1: the context")
+    dry_penalty_last_n: int | None = _flag(None, "--dry-penalty-last-n", about="… among so many before; -1: context")
     dry_sequence_breakers: tuple[str, ...] = _flag(
         (), "--dry-sequence-breaker", about="… text where one ends, or none; may be repeated"
     )
