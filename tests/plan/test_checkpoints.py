@@ -128,6 +128,23 @@ def test_a_chat_that_is_shifted_forgets_where_it_parted() -> None:
     assert places(chunks[shifted:]) == [448, 512]
 
 
+def after_a_shift(scene: Scene, **asked: Any) -> list[Chunk]:
+    chunks = of(scene, 0, 300, max_tokens=900, **asked)
+    shifted = next(i for i in range(1, len(chunks)) if chunks[i].start < chunks[i - 1].start)
+    return chunks[shifted:]
+
+
+def test_a_shifted_chat_leaves_one_at_the_end_of_what_is_left() -> None:
+    assert places(after_a_shift(Scene(with_states(interval=512, shifts=True)))) == [448, 512]
+
+
+def test_a_shifted_chat_begins_at_one_in_what_it_keeps() -> None:
+    """Its answer is one token again and again, so that more than its prompt is as it was."""
+    first = after_a_shift(Scene(with_states(interval=512, shifts=True)), n_keep=-1)[0]
+    assert first.start == 512
+    assert first.state_from is not None
+
+
 def test_nobody_begins_where_there_is_none() -> None:
     """The pages are there, and named: parks find them."""
     scene = Scene(with_states(checkpoints=0))

@@ -1,5 +1,5 @@
-"""The machine of test_planner_machine.py finds each of these bugs of context shifts; see test_planted_bugs.py. Two that
-take a rare moment or a long time are found in a scene of test_shift.py.
+"""The machine of test_planner_machine.py finds each of these bugs of context shifts; see test_planted_bugs.py. Some,
+which take a rare moment or a long time, are found in a scene of test_shift.py or test_checkpoints.py.
 
 1 a chat is shifted while its last token is in flight; 2 its pages keep the names of before; 3 a part of a page goes;
 4 random numbers begin again; 5 its pages are not given back; 6 the kept prefix is not kept; 7 its answer is as long as
@@ -23,6 +23,8 @@ from parkway.plan.step import Chunk
 from parkway.request import Request
 
 from .planted import Plant, machine_finds_it
+from .test_checkpoints import test_a_shifted_chat_begins_at_one_in_what_it_keeps as begins_at_one
+from .test_checkpoints import test_a_shifted_chat_leaves_one_at_the_end_of_what_is_left as leaves_one
 from .test_planner_machine import ShiftMachine
 from .test_shift import test_endless_chats_take_turns as turns
 from .test_shift import test_what_was_saved_ahead_is_not_taken_for_what_is_there_after_a_shift as saved_ahead
@@ -128,8 +130,6 @@ PLANTS: Iterable[Plant] = [
     pages_are_kept,
     nothing_is_kept,
     ends_with_its_context,
-    no_checkpoint,
-    given_is_the_prompt,
 ]
 
 
@@ -139,7 +139,15 @@ def test_the_machine_finds_it(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> 
     machine_finds_it(ShiftMachine)
 
 
-@pytest.mark.parametrize(("plant", "scene"), [(saved_under_new_names, saved_ahead), (turn_begins_anew, turns)])
+@pytest.mark.parametrize(
+    ("plant", "scene"),
+    [
+        (saved_under_new_names, saved_ahead),
+        (turn_begins_anew, turns),
+        (no_checkpoint, begins_at_one),
+        (given_is_the_prompt, leaves_one),
+    ],
+)
 def test_a_scene_finds_it(plant: Plant, scene: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     scene()
     plant(monkeypatch)
