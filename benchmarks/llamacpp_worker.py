@@ -143,7 +143,7 @@ class Worker:
 
 
 def facts() -> dict[str, str]:
-    """The binding's version and what its kernels were built for: "0.3.36 (AVX2, FMA, AVX512, …)"."""
+    """The binding's version and what its kernels were built for: "0.3.36 (AVX2, AVX512, …)"."""
     told = ll.llama_print_system_info().decode()
     built = [name for name in _VECTORS if f"{name} = 1" in told]
     return {"version": f"{ll.__version__} ({', '.join(built)})"}

@@ -12,6 +12,7 @@ is there.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -195,26 +196,23 @@ def came_back_and_follows_none(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Parking, "_returned", returned_alone)
 
 
-def place_stays(patch: pytest.MonkeyPatch) -> None:
-    enter = Sharing.enter
+def keep_branch(patch: pytest.MonkeyPatch, owner: type, method: str) -> None:
+    own = getattr(owner, method)
 
-    def enter_and_keep(self: Sharing, slot: Slot) -> None:
+    def own_and_keep(self: Any, slot: Slot) -> None:
         before = slot.branch
-        enter(self, slot)
+        own(self, slot)
         slot.branch = slot.branch or before
 
-    patch.setattr(Sharing, "enter", enter_and_keep)
+    patch.setattr(owner, method, own_and_keep)
+
+
+def place_stays(patch: pytest.MonkeyPatch) -> None:
+    keep_branch(patch, Sharing, "enter")
 
 
 def place_stays_in_a_shift(patch: pytest.MonkeyPatch) -> None:
-    shift = Room.shift
-
-    def shift_and_keep(self: Room, slot: Slot) -> None:
-        before = slot.branch
-        shift(self, slot)
-        slot.branch = slot.branch or before
-
-    patch.setattr(Room, "shift", shift_and_keep)
+    keep_branch(patch, Room, "shift")
 
 
 def not_awaited(patch: pytest.MonkeyPatch) -> None:

@@ -218,7 +218,7 @@ class Parking:
         if self._named:
             for page, target in zip(pages, targets, strict=False):  # none of them after a shift
                 if page < slot.sealed:
-                    self.host.seal(target, slot.name(page), slot.before(page))
+                    self.host.seal(target, slot.name(page))
 
 
 def _filled(pages: Iterable[int | None], taken: Iterable[int]) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class Sharing:
         third may come this way: the chat leaves a checkpoint there. Where nobody went on it continues an earlier chat,
         and whoever continues it in turn begins further behind."""
         self._checkpoints.enter(slot)
-        met = len(self._met(slot))
+        met = len(self._met(slot)) if self._checkpoints.needed else 0
         branches = met * PAGE_TOKENS > slot.computed and self._pool.followed(slot.name(met - 1))
         slot.branch = met * PAGE_TOKENS if branches else 0
 
