@@ -5,20 +5,22 @@ products are running sums over ascending k, and its experts' results, rounded to
 choice.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 
 from parkway.backends import Activation, Experts
-from parkway.backends.cuda import experts_plain, experts_quantised, experts_rows, experts_stream
+from parkway.backends.cuda import experts_few, experts_plain, experts_quantised, experts_rows, experts_stream
 from parkway.backends.cuda.chooser import Chooser, bucket
 from parkway.backends.cuda.device import Device
-from parkway.backends.cuda.experts_config import FEW_ROWS, STREAM, ExpertsConfig, candidates
+from parkway.backends.cuda.experts_config import FEW, FEW_ROWS, STREAM, ExpertsConfig, candidates
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_route import Routes, route
-from parkway.backends.cuda.experts_stack import AnyStack, QuantStack
+from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linears import Linears
+from parkway.backends.cuda.tuner import LAUNCHES
 
 Stacks = tuple[AnyStack, AnyStack, AnyStack]
 """Gate, up and down."""
@@ -59,18 +61,12 @@ def _hidden(
     """activation(x Gᵀ) * (x Uᵀ) by place."""
     gate, up, _ = stacks
     as_is = isinstance(gate, QuantStack) and isinstance(up, QuantStack) and len(x) <= FEW_ROWS
-    ordered = as_is or config.kernel == STREAM
-    if ordered:
-        rows = experts_rows.spread(x, routes, pdl=pdl)
+    rows = experts_rows.spread(x, routes, pdl=pdl) if as_is or config.kernel == STREAM else x
     if isinstance(gate, QuantStack) and isinstance(up, QuantStack) and as_is:
         return experts_quantised.gated(rows, len(x), routes, gate, up, kind, pdl=pdl)
-    pair = rooms.decoded(gate, 0), rooms.decoded(up, 1)
     hidden = x.new_empty((len(routes.row_of), gate.rows))
-    if config.kernel == STREAM:
-        experts_stream.launch(rows, routes, *pair, config.rows, config.up, kind, hidden, pdl=pdl)
-    else:
-        height = _height(config, len(x))
-        experts_plain.launch(x, routes, *pair, height, config.up, kind, hidden, ordered=False, pdl=pdl)
+    pair = rooms.decoded(gate, 0), rooms.decoded(up, 1)
+    _multiply(rows, len(x), routes, pair, config, kind, hidden, pdl)
     return hidden
 
 
@@ -80,19 +76,30 @@ def _results(
     """hidden Dᵀ by place."""
     if isinstance(down, QuantStack) and rows <= FEW_ROWS:
         return experts_quantised.linear(hidden, rows, routes, down, pdl=pdl)
-    matrix = rooms.decoded(down, 0)
     results = hidden.new_empty((len(hidden), down.rows))
-    if config.kernel == STREAM:
-        experts_stream.launch(hidden, routes, matrix, None, config.rows, config.down, "silu", results, pdl=pdl)
-    else:
-        height = _height(config, rows)
-        experts_plain.launch(hidden, routes, matrix, None, height, config.down, "silu", results, ordered=True, pdl=pdl)
+    _multiply(hidden, rows, routes, (rooms.decoded(down, 0), None), config, "silu", results, pdl)
     return results
 
 
-def _height(config: ExpertsConfig, rows: int) -> int:
-    """Rows that an expert may have in a tile: each goes to it once."""
-    return min(config.rows, bucket(rows))
+def _multiply(
+    x: torch.Tensor,
+    rows: int,
+    routes: Routes,
+    pair: tuple[Stack, Stack | None],
+    config: ExpertsConfig,
+    kind: Activation,
+    y: torch.Tensor,
+    pdl: bool,
+) -> None:
+    """y by place: a gated product, or, with one stack, the plain one, whose x is by place too."""
+    ordered, tiles = pair[1] is None, config.down if pair[1] is None else config.up
+    if config.kernel == STREAM:
+        experts_stream.launch(x, routes, *pair, config.rows, tiles, kind, y, pdl=pdl)
+    elif config.kernel == FEW:
+        experts_few.launch(x, routes, *pair, config.rows, tiles, kind, y, ordered=ordered, pdl=pdl)
+    else:
+        height = min(config.rows, bucket(rows))  # an expert has each row once
+        experts_plain.launch(x, routes, *pair, height, tiles, kind, y, ordered=ordered, pdl=pdl)
 
 
 class ExactExperts:
@@ -107,10 +114,10 @@ class ExactExperts:
     def add(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
         """`Operations.experts_add`."""
         logits = self._linears.rows(x, how.router, out_dtype=torch.float32)
-        config = self._config(x, how, residual)
+        config = self._config(x, how, residual, pdl)
         return mixture_add(x, logits, how, (how.gate, how.up, how.down), residual, config, self._rooms, pdl=pdl)
 
-    def _config(self, x: torch.Tensor, how: Experts, residual: torch.Tensor) -> ExpertsConfig:
+    def _config(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, pdl: bool) -> ExpertsConfig:
         stacks: Stacks = (how.gate, how.up, how.down)
         gate, as_is = stacks[0], all(isinstance(stack, QuantStack) for stack in stacks)
 
@@ -118,12 +125,14 @@ class ExactExperts:
             named = candidates(rows, streams=self._streams)
             return named[:1] if as_is and rows <= FEW_ROWS else named
 
-        spread: list[torch.Tensor] = []
+        drawn: list[torch.Tensor] = []
+        turn = itertools.count()
 
         def launch(config: ExpertsConfig, weights: Stacks) -> None:
-            if not spread:  # made at the first launch, which no graph records
-                spread.append(_spread_logits(x, how.count))
-            mixture_add(x, spread[0], how, weights, residual, config, self._rooms)
+            if not drawn:  # at the first launch, which no graph records
+                drawn.extend(_drawn_logits(x, how.count))
+            logits = drawn[next(turn) % len(drawn)]
+            mixture_add(x, logits, how, weights, residual, config, self._rooms, pdl=pdl)
 
         types = " ".join(stack.type if isinstance(stack, QuantStack) else "bf16" for stack in stacks)
         kind = f"{how.activation} {gate.bias is not None}"
@@ -132,7 +141,8 @@ class ExactExperts:
         return config
 
 
-def _spread_logits(x: torch.Tensor, count: int) -> torch.Tensor:
-    """Logits for timing: what is timed must not depend on which rows a step happens to have."""
+def _drawn_logits(x: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    """Logits for timing: what is timed must not depend on which rows a step happens to have, nor be in a cache since
+    the launch before."""
     chance = torch.Generator(x.device).manual_seed(0)
-    return torch.randn((len(x), count), generator=chance, device=x.device)
+    return [torch.randn((len(x), count), generator=chance, device=x.device) for _ in range(LAUNCHES)]

@@ -18,10 +18,14 @@ import triton.language as tl
 from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_config import FEW_ROWS
 
-_BLOCK = 32
-"""Rows of a program where they are many."""
+_ALONE = 2048
+"""Logits that one program routes quicker than several, of which two launches are needed."""
+_SHORT_BLOCK, _BLOCK = 8, 32
+"""Rows of a program otherwise, where they are few and where they are many."""
 _LEAST = -3.0e38
 """Below every logit: NaN and -inf are taken for this, so that every row has its number of different experts."""
+NONE = tl.constexpr(-(1 << 31))
+"""Below every logit's integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,12 @@ def _lane_sums(values, ROWS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
+def _rising(bits):
+    """A float's bits as an integer that rises with it, and back again: a warp finds its largest in one instruction."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
 def _choose(
     logits_ptr, row, rows, ROWS: tl.constexpr, COUNT: tl.constexpr, LANES: tl.constexpr, CHOSEN: tl.constexpr,
     OF_ALL: tl.constexpr, LEAST: tl.constexpr,
@@ -59,17 +69,18 @@ def _choose(
     real = (row < rows)[:, None] & (lane < COUNT)
     logits = tl.load(logits_ptr + row[:, None] * COUNT + lane, mask=real, other=LEAST)
     logits = tl.where(logits > LEAST, logits, LEAST)
-    left = tl.where(lane < COUNT, logits, -float("inf"))
+    rising = _rising(tl.where(logits == 0.0, 0.0, logits).to(tl.int32, bitcast=True))  # -0 and 0 are equal
+    left = tl.where(lane < COUNT, rising, NONE)
     order = tl.zeros((ROWS, LANES), tl.int32)
     total = tl.zeros((ROWS,), tl.float32)
-    top = tl.max(left, 1)
+    top = _rising(tl.max(left, 1)).to(tl.float32, bitcast=True)
     for c in tl.static_range(CHOSEN):
         best = tl.max(left, 1)
         at = tl.min(tl.where(left == best[:, None], lane, LANES), 1)
         taken = lane == at[:, None]
         order = tl.where(taken, c + 1, order)
-        left = tl.where(taken, -float("inf"), left)
-        total += tl.exp(best - top)
+        left = tl.where(taken, NONE, left)
+        total += tl.exp(_rising(best).to(tl.float32, bitcast=True) - top)
     powers = tl.exp(logits - top[:, None])
     if OF_ALL:
         total = _lane_sums(tl.where(lane < COUNT, powers, 0.0), ROWS, LANES)
@@ -88,13 +99,27 @@ def _store_places(
     tl.store(row_of_ptr + place, tl.broadcast_to(row[:, None], place.shape), mask=some)
 
 
+@triton.jit
+def _list_tiles(held, first, tiles_ptr, count_ptr, LANES: tl.constexpr, TILE: tl.constexpr):
+    """Cuts each expert's places, of which it has `held` [LANES] from `first` on, into tiles."""
+    cut = (held + TILE - 1) // TILE
+    before = tl.cumsum(cut, 0) - cut
+    for i in range(tl.max(cut, 0)):
+        some = i < cut
+        tile_ptr = tiles_ptr + 3 * (before + i)
+        tl.store(tile_ptr, tl.arange(0, LANES), mask=some)
+        tl.store(tile_ptr + 1, first + i * TILE, mask=some)
+        tl.store(tile_ptr + 2, tl.minimum(held - i * TILE, TILE), mask=some)
+    tl.store(count_ptr, tl.sum(cut, 0))
+
+
 @triton.jit(do_not_specialize=["rows"])
 def _route_few(
     logits_ptr, experts_ptr, weights_ptr, places_ptr, row_of_ptr, tiles_ptr, count_ptr, rows, ROWS: tl.constexpr,
     COUNT: tl.constexpr, LANES: tl.constexpr, CHOSEN: tl.constexpr, OF_ALL: tl.constexpr, LEAST: tl.constexpr,
-    PDL: tl.constexpr,
+    TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program: everything, each expert's rows a tile."""
+    """One program: everything."""
     row = tl.arange(0, ROWS)
     wait(PDL)
     order, weights = _choose(logits_ptr, row, rows, ROWS, COUNT, LANES, CHOSEN, OF_ALL, LEAST)
@@ -105,12 +130,7 @@ def _route_few(
     held = tl.sum((order > 0).to(tl.int32), 0)
     first = tl.cumsum(held, 0) - held
     _store_places(order, first, places_ptr, row_of_ptr, row, LANES, CHOSEN)
-    used = (held > 0).to(tl.int32)
-    tile_ptr = tiles_ptr + 3 * (tl.cumsum(used, 0) - used)
-    tl.store(tile_ptr, lane, mask=held > 0)
-    tl.store(tile_ptr + 1, first, mask=held > 0)
-    tl.store(tile_ptr + 2, held, mask=held > 0)
-    tl.store(count_ptr, tl.sum(used, 0))
+    _list_tiles(held, first, tiles_ptr, count_ptr, LANES, TILE)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -154,45 +174,37 @@ def _place_block(
         order = tl.where(lane[None, :] == expert[:, None], c + 1, order)
     _store_places(order, first + earlier, places_ptr, row_of_ptr, row, LANES, CHOSEN)
     if block == 0:
-        cut = (held + TILE - 1) // TILE
-        before = tl.cumsum(cut, 0) - cut
-        for i in range(tl.max(cut, 0)):
-            some = i < cut
-            tile_ptr = tiles_ptr + 3 * (before + i)
-            tl.store(tile_ptr, lane, mask=some)
-            tl.store(tile_ptr + 1, first + i * TILE, mask=some)
-            tl.store(tile_ptr + 2, tl.minimum(held - i * TILE, TILE), mask=some)
-        tl.store(count_ptr, tl.sum(cut, 0))
+        _list_tiles(held, first, tiles_ptr, count_ptr, LANES, TILE)
 
 
 def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bool = False) -> Routes:
     """Routes rows by fp32 logits [rows, experts]; `of_all`: weights are shares of all experts' powers.
 
-    `tile`: most places of a tile; of FEW_ROWS rows or fewer every expert's are one.
+    `tile`: most places of a tile.
     """
     rows, count = logits.shape
     made = _room(logits, chosen, most_tiles(rows, count, chosen, tile))
-    lanes = triton.next_power_of_2(count)
+    lanes, height = triton.next_power_of_2(count), triton.next_power_of_2(rows)
     how = {"OF_ALL": of_all, "LEAST": _LEAST, "PDL": pdl, "enable_fp_fusion": False, "launch_pdl": pdl}
-    if rows <= FEW_ROWS:
-        height = triton.next_power_of_2(rows)
+    if height * lanes <= _ALONE:
         _route_few[(1,)](
             *(logits, made.experts, made.weights, made.places, made.row_of, made.tiles, made.count, rows),
             *(height, count, lanes, chosen),
+            TILE=tile,
             **how,
-            num_warps=_warps(height * lanes),
+            num_warps=_warps(height * lanes, 4),
         )
         return made
-    blocks = triton.cdiv(rows, _BLOCK)
+    block, each = (_BLOCK, 32) if rows > FEW_ROWS else (_SHORT_BLOCK, 4)
+    blocks, warps = triton.cdiv(rows, block), _warps(block * lanes, each)
     held = torch.empty((blocks, lanes), dtype=torch.int32, device=logits.device)
-    warps = _warps(_BLOCK * lanes)
     _route_block[(blocks,)](
-        *(logits, made.experts, made.weights, held, rows, _BLOCK, count, lanes, chosen), **how, num_warps=warps
+        *(logits, made.experts, made.weights, held, rows, block, count, lanes, chosen), **how, num_warps=warps
     )
     options: dict[str, Any] = {"num_warps": warps, "launch_pdl": pdl}
     _place_block[(blocks,)](
         *(made.experts, held, made.places, made.row_of, made.tiles, made.count, rows, blocks),
-        *(_BLOCK, lanes, chosen, tile, pdl),
+        *(block, lanes, chosen, tile, pdl),
         **options,
     )
     return made
@@ -201,9 +213,7 @@ def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bo
 def most_tiles(rows: int, count: int, chosen: int, tile: int) -> int:
     """Tiles that there can be, whatever is chosen."""
     pairs = rows * chosen
-    if rows <= FEW_ROWS:
-        return min(pairs, count)
-    return min(pairs, count + pairs // tile)
+    return min(pairs, count if rows <= tile else count + pairs // tile)
 
 
 def _room(logits: torch.Tensor, chosen: int, tiles: int) -> Routes:
@@ -219,6 +229,6 @@ def _room(logits: torch.Tensor, chosen: int, tiles: int) -> Routes:
     )
 
 
-def _warps(values: int) -> int:
-    """So many that a thread has about 32 values."""
-    return min(max(values // 1024, 1), 16)
+def _warps(values: int, each: int) -> int:
+    """So many that a thread has about so many values."""
+    return min(max(values // (32 * each), 1), 16)
