@@ -192,9 +192,12 @@ class CudaModel:
         many = self.verdict.allowed("attention", many_candidates(group, head_dim))
         chooser = Chooser(Tuner(cache_folder() / "tuned" / f"{self.kernels}.json", self.verdict))
         exact = settings.numerics == "exact"
-        linears = (ExactLinears if exact else FastLinears)(chooser, self.device, self._most_decoded(settings))
-        small = self.quantised or self.family.config.experts
-        early_above = 0 if small else EARLY_ABOVE  # many kernels, none of which lasts long
+        mixture = self.family.config.experts is not None
+        dense_above = 0 if mixture else EARLY_ABOVE  # many kernels, none of which lasts long
+        linears = (ExactLinears if exact else FastLinears)(
+            chooser, self.device, self._most_decoded(settings), dense_above
+        )
+        early_above = 0 if self.quantised or mixture else EARLY_ABOVE
         experts = ExactExperts(chooser, linears, self.device, rooms)
         return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, early_above)
 

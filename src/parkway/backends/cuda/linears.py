@@ -40,13 +40,15 @@ class Linears(Protocol):
 class ExactLinears:
     """Our kernels, in the configurations of a chooser."""
 
-    def __init__(self, chooser: Chooser, device: Device, values: int = 0) -> None:
-        """`values`: of the largest quantised matrix that many rows multiply, whose room is taken now.
+    def __init__(self, chooser: Chooser, device: Device, values: int = 0, early_above: int = EARLY_ABOVE) -> None:
+        """`values`: of the largest quantised matrix that many rows multiply, whose room is taken now. `early_above`:
+        with more rows than that, products of dense matrices are launched before the kernels ahead of them have ended.
 
         Raises torch.OutOfMemoryError.
         """
         self._chooser = chooser
         self._device = device
+        self._early_above = early_above
         self._streams = device.is_gpu and has_warpgroups()
         self._decoded = {place: self._empty(values) for place in range(2)}
 
@@ -118,7 +120,7 @@ class ExactLinears:
         return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
 
     def _early(self, x: torch.Tensor, matrix: CudaMatrix) -> bool:
-        return launches_early(self._device, len(x), 0 if isinstance(matrix, QuantMatrix) else EARLY_ABOVE)
+        return launches_early(self._device, len(x), 0 if isinstance(matrix, QuantMatrix) else self._early_above)
 
     def _suited(self, x: torch.Tensor, matrix: CudaMatrix, place: int) -> CudaMatrix:
         """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""
