@@ -17,7 +17,9 @@ struct FewRows {
     u16 *y;                 // bf16 [places, outputs]
     i64 x_stride;
     int columns, outputs, blocks;
-    int gated;  // which activation
+    int gated;   // which activation
+    int listed;  // whether the tiles were there before the kernel ahead began
+    int likely;  // experts of which most have rows: the first ones' weights are asked for before the tiles are there
 };
 
 constexpr int TALL = 16;
@@ -71,7 +73,7 @@ template <int ROWS, bool GATED> struct Feed {
     }
 
     // Starts to copy the next step. Columns past the last are zeros; outputs past the last are the last, and not stored.
-    DEVICE void fetch(const FewRows &p, u8 *slot) {
+    DEVICE void fetch_weights(const FewRows &p, u8 *slot) const {
         int lane = threadIdx.x % 32;
         if (number >= items)
             return;
@@ -81,12 +83,15 @@ template <int ROWS, bool GATED> struct Feed {
             const u16 *from = (GATED && row >= 8 ? second : first) + (i64)(mine < last ? mine : last) * p.columns;
             copy16(slot + row * X_PITCH + lane * 16, from + column, column + lane * 8 < p.columns);
         }
+    }
+
+    DEVICE void fetch_x(const FewRows &p, u8 *slot) const {
+        int lane = threadIdx.x % 32;
         u8 *to = slot + (TALL + lane % ROWS) * X_PITCH + lane / ROWS * 16;
-        if (x)
+        if (x && number < items)
 #pragma unroll
             for (int at = 0; at < TILE_COLUMNS; at += PIECE)
                 copy16_near(to + at * 2, x + column + at, column + at + lane / ROWS * 8 < p.columns);
-        advance(p);
     }
 
     DEVICE void advance(const FewRows &p) {
@@ -97,6 +102,19 @@ template <int ROWS, bool GATED> struct Feed {
             number += stride, column = 0, take(p);
     }
 };
+
+// Has the beginning of an item brought into the cache that all share, as if each expert had one tile.
+template <bool GATED> DEVICE void ask(const FewRows &p, int number, int bands) {
+#ifdef HAS_BULK_COPIES
+    constexpr int BYTES = 1024;
+    int lane = threadIdx.x % 32, expert = number / bands;
+    if (lane >= TALL || expert >= p.likely || p.columns * 2 < BYTES)
+        return;
+    int output = number % bands * (GATED ? TALL / 2 : TALL) + (GATED ? lane % 8 : lane);
+    if (output < p.outputs)
+        prefetch_bulk(p.weights[GATED && lane >= 8] + ((i64)expert * p.outputs + output) * p.columns, BYTES);
+#endif
+}
 
 // A step's weights times its rows: what this lane reads first of either.
 DEVICE void multiply_step(float (&total)[4], const u8 *weights, const u8 *x) {
@@ -132,17 +150,29 @@ template <bool GATED> DEVICE void store_item(const FewRows &p, const Item &item,
 
 template <int ROWS, int DEPTH, bool GATED> DEVICE void multiply_few_rows(const FewRows &p) {
     constexpr int SLOT = Feed<ROWS, GATED>::SLOT;
-    wait_for_earlier_kernels();
-    let_later_kernels_start();
-    int warp = threadIdx.x / 32, bands = bands_of<GATED>(p), items = *p.count * bands;
+    int warp = threadIdx.x / 32, bands = bands_of<GATED>(p);
     int number = warp * p.blocks + blockIdx.x, stride = blockDim.x / 32 * p.blocks;
-    if (number >= items)
+    ask<GATED>(p, number, bands);
+    if (!p.listed)
+        wait_for_earlier_kernels();
+    int items = *p.count * bands;
+    if (number >= items) {
+        wait_for_earlier_kernels();
         return;
+    }
     u8 *slots = kept(room + warp * (DEPTH * SLOT));
-    Feed<ROWS, GATED> feed(p, number, items, stride);
+    Feed<ROWS, GATED> feed(p, number, items, stride), ahead = feed;
 #pragma unroll
     for (int slot = 0; slot < DEPTH - 1; slot++) {
-        feed.fetch(p, slots + slot * SLOT);
+        ahead.fetch_weights(p, slots + slot * SLOT);
+        ahead.advance(p);
+    }
+    wait_for_earlier_kernels();
+    let_later_kernels_start();
+#pragma unroll
+    for (int slot = 0; slot < DEPTH - 1; slot++) {
+        feed.fetch_x(p, slots + slot * SLOT);
+        feed.advance(p);
         close_group();
     }
     int lane = threadIdx.x % 32, slot = 0;
@@ -153,7 +183,10 @@ template <int ROWS, int DEPTH, bool GATED> DEVICE void multiply_few_rows(const F
         for (int column = 0; column < p.columns; column += TILE_COLUMNS) {
             wait_for_groups<DEPTH - 2>();
             __syncwarp();
-            feed.fetch(p, slots + (slot == 0 ? DEPTH - 1 : slot - 1) * SLOT);
+            u8 *free = slots + (slot == 0 ? DEPTH - 1 : slot - 1) * SLOT;
+            feed.fetch_weights(p, free);
+            feed.fetch_x(p, free);
+            feed.advance(p);
             close_group();
             multiply_step(total, slots + slot * SLOT + weights_at, slots + slot * SLOT + x_at);
             slot = slot == DEPTH - 1 ? 0 : slot + 1;

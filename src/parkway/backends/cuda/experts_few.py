@@ -21,6 +21,8 @@ from parkway.backends.cuda.quantised_config import entry
 SOURCE = "experts_few.cu"
 _TALL, _PITCH = 16, 512 + 16
 """Rows of weights of an item; bytes from one row to the next in a ring."""
+_OFTEN = 1
+"""Places for each expert from which on most experts have some."""
 
 
 class _FewRows(C.Structure):
@@ -39,6 +41,8 @@ class _FewRows(C.Structure):
         ("outputs", C.c_int),
         ("blocks", C.c_int),
         ("gated", C.c_int),
+        ("listed", C.c_int),
+        ("likely", C.c_int),
     ]
 
 
@@ -66,7 +70,8 @@ def launch(
     ordered: bool,
     pdl: bool = False,
 ) -> None:
-    """Computes y [places, outputs] for tiles of at most `rows` places; `ordered`: x has a row for each place."""
+    """Computes y [places, outputs] for tiles of at most `rows` places; `ordered`: x has a row for each place, and the
+    kernel ahead made it, which itself had the routes."""
     both = (weight,) if up is None else (weight, up)
     items = len(routes.tiles) * triton.cdiv(weight.rows, _TALL // len(both))
     blocks = min(triton.cdiv(items, tiles.warps), _at_once(x.device))
@@ -85,6 +90,8 @@ def launch(
         weight.rows,
         blocks,
         0 if up is None else GATES[kind],
+        ordered,
+        0 if ordered or len(y) < weight.count * _OFTEN else weight.count,
     )
     kernel = nvrtc.kernel(SOURCE, line(rows, tiles, gated=up is not None))
     kernel.launch((blocks, 1), 32 * tiles.warps, shared_bytes(rows, tiles), arguments, pdl=pdl)
