@@ -21,7 +21,7 @@ from parkway.backends.cuda.quantised_config import entry
 SOURCE = "experts_few.cu"
 _TALL, _PITCH = 16, 512 + 16
 """Rows of weights of an item; bytes from one row to the next in a ring."""
-_OFTEN = 1
+OFTEN = 1
 """Places for each expert from which on most experts have some."""
 
 
@@ -91,7 +91,7 @@ def launch(
         blocks,
         0 if up is None else GATES[kind],
         ordered,
-        0 if ordered or len(y) < weight.count * _OFTEN else weight.count,
+        0 if ordered or len(y) < weight.count * OFTEN else weight.count,
     )
     kernel = nvrtc.kernel(SOURCE, line(rows, tiles, gated=up is not None))
     kernel.launch((blocks, 1), 32 * tiles.warps, shared_bytes(rows, tiles), arguments, pdl=pdl)

@@ -1,0 +1,139 @@
+"""A decode step of a mixture of experts as it is, and with one thing at a time as it was before. Prints only.
+
+`python -m benchmarks.gpu_mixture [VARIANT …] [--streams 1,4,16,64]`: microseconds of a layer of Qwen3-30B-A3B's shape,
+out of steps of a model that has a quarter of its layers and few words, and how many experts such steps have to read.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from benchmarks.h200 import ANSWER, PROMPT, ROOFLINE, settings
+from parkway.backends.cuda import experts, experts_few, linear_config, linear_plain
+from parkway.backends.cuda.device import EARLY_ABOVE, launches_early
+from parkway.backends.cuda.experts_config import FEW
+from parkway.backends.cuda.linears import ExactLinears
+from parkway.backends.cuda.tuner import Tuner
+from parkway.engine.build import make_engine
+from parkway.engine.engine import Engine
+from parkway.request import Request, SamplingParams
+from parkway.runner.load import Model, load_model
+from parkway.weights.shapes import SHAPES
+
+SHAPE, LAYERS, VOCABULARY = "qwen3-30b-a3b", 12, 8192
+STEPS, REPLAYS = 20, 100
+OF_ATTENTION, OF_EXPERT = 2 * 2048 * (4096 + 1024 + 4096 + 128), 2 * 3 * 2048 * 768
+"""Bytes of a layer: what each step reads, what each expert has."""
+
+
+def _late(self: ExactLinears, x: torch.Tensor, matrix: object) -> bool:
+    return launches_early(self._device, len(x), EARLY_ABOVE)
+
+
+def _without_rings(*given: Any, **named: Any) -> list[Any]:
+    return [config for config in _offered(*given, **named) if config.kernel != FEW]
+
+
+_offered = experts.candidates
+_few = linear_config._FEW
+_BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "late-linears": lambda: patch.object(ExactLinears, "_early", _late),
+    "nothing-asked": lambda: patch.object(linear_plain, "AHEAD_BYTES", 0),
+    "wide-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
+    "nothing-guessed": lambda: patch.object(experts_few, "OFTEN", 1 << 30),
+    "without-rings": lambda: patch.object(experts, "candidates", _without_rings),
+}
+"""What makes a part as it was."""
+_rest = linear_config._TABLES[1:]
+VARIANTS = ("as-is", *_BACK, "all-back")
+
+
+@contextmanager
+def variant(name: str) -> Iterator[None]:
+    """Everything that is built inside is so. Picks of others than "as-is" are not remembered."""
+    names = {"as-is": (), "all-back": tuple(_BACK)}.get(name, (name,))
+    with ExitStack() as undone:
+        for each in names:
+            undone.enter_context(_BACK[each]())
+        if names:
+            undone.enter_context(patch.object(Tuner, "_save", lambda self: None))
+        yield
+
+
+def decoding(engine: Engine, streams: range) -> None:
+    """Brings these streams behind their prompts, and the graphs of their steps into being."""
+    how = SamplingParams(max_tokens=ANSWER, temperature=0.0, ignore_eos=True)
+    for index in streams:
+        prompt = [(index * 7919 + place * 31) % engine.facts.vocab_size for place in range(PROMPT)]
+        engine.arrive(Request(id=index, prompt=prompt, sampling=how, seed=0))
+    for _ in range(STEPS + len(streams)):
+        engine.step()
+
+
+def microseconds(engine: Engine, streams: int) -> float:
+    """Of a step of so many streams that decode, on the device, by running its graph again and again."""
+    runner: Any = engine._runner
+    replay, _ = runner._steps.of(streams)._replays[False, False]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    replay()
+    begin.record()
+    for _ in range(REPLAYS):
+        replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3 / REPLAYS
+
+
+def measure(model: Model, name: str, counts: list[int]) -> None:
+    with variant(name):
+        engine, before = make_engine(model, settings("exact")), 0
+        for streams in counts:
+            decoding(engine, range(before, streams))
+            layer, before = microseconds(engine, streams) / LAYERS, streams
+            print(f"{name:16} {streams:3} streams: {layer:6.1f} us a layer", flush=True)
+
+
+def experts_read(model: Model, counts: list[int]) -> None:
+    """How many different experts a layer's rows choose, and what reading those alone takes."""
+    chosen: list[torch.Tensor] = []
+    route = experts.route
+
+    def watched(*given: Any, **named: Any) -> Any:
+        made = route(*given, **named)
+        chosen.append(made.experts)
+        return made
+
+    with patch.object(experts, "route", watched):
+        engine, before = make_engine(model, replace(settings("exact"), cuda_graphs="off")), 0
+        for streams in counts:
+            decoding(engine, range(before, streams))
+            torch.cuda.synchronize()
+            last = [len(torch.unique(each)) for each in chosen[-LAYERS:]]
+            mean, before = sum(last) / LAYERS, streams
+            least = (OF_ATTENTION + mean * OF_EXPERT) / ROOFLINE * 1e6
+            print(f"{streams:3} streams: {mean:.1f} experts a layer; its weights alone take {least:.1f} us", flush=True)
+            chosen.clear()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("variants", nargs="*", default=VARIANTS, metavar="VARIANT", help=f"of {', '.join(VARIANTS)}")
+    parser.add_argument("--streams", default="1,4,16,64", metavar="N,N", help="rising row counts (1,4,16,64)")
+    arguments = parser.parse_args()
+    counts = [int(count) for count in arguments.streams.split(",")]
+    SHAPES[f"{SHAPE}-short"] = replace(SHAPES[SHAPE], layers=LAYERS, vocabulary=VOCABULARY)
+    model = load_model(Path(f"shape:{SHAPE}-short:BF16"), settings("exact"))
+    experts_read(model, counts)
+    for name in arguments.variants:
+        measure(model, name, counts)
+
+
+if __name__ == "__main__":
+    main()
