@@ -15,7 +15,7 @@ from benchmarks.gpu_timing import microseconds
 from parkway.backends import Experts
 from parkway.backends.bit_check import check
 from parkway.backends.cuda import experts, experts_rows
-from parkway.backends.cuda.experts import mixture_add
+from parkway.backends.cuda.experts import mixture
 from parkway.backends.cuda.experts_config import STREAM, ExpertsConfig, candidates
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_route import Routes, route
@@ -74,7 +74,7 @@ def _measure(rows: int, stacks: Bf16Stacks, chance: torch.Generator) -> None:
     for config in candidates(rows, streams=True):
 
         def launch(i: int, config: ExpertsConfig = config) -> object:
-            return mixture_add(x, logits[i % DRAWN], HOW, stacks, x, config, Rooms())
+            return mixture(x, logits[i % DRAWN], HOW, stacks, x, config, Rooms()).rows()
 
         took = microseconds(launch, DRAWN)
         share, speed = read / took / BYTES_PER_SECOND * 1e6, work / took / 1e6

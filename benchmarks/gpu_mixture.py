@@ -15,9 +15,10 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.h200 import ANSWER, PROMPT, ROOFLINE, settings
-from parkway.backends.cuda import experts, experts_few, linear_config, linear_plain
+from parkway.backends.cuda import experts, experts_config, experts_few, experts_route, linear_config, linear_plain, rows
 from parkway.backends.cuda.device import EARLY_ABOVE, launches_early
 from parkway.backends.cuda.experts_config import FEW
+from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.tuner import Tuner
 from parkway.engine.build import make_engine
@@ -40,17 +41,23 @@ def _without_rings(*given: Any, **named: Any) -> list[Any]:
     return [config for config in _offered(*given, **named) if config.kernel != FEW]
 
 
-_offered = experts.candidates
-_few = linear_config._FEW
+_offered = experts_config.candidates
+
+
+def _apart(self: Sum, weight: torch.Tensor, epsilon: float, *, pdl: bool = False) -> torch.Tensor:
+    return rows.rms_norm(self.rows(pdl=pdl), weight, epsilon, pdl=pdl)
+
+
+_few, *_rest = linear_config._TABLES
 _BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "late-linears": lambda: patch.object(ExactLinears, "_early", _late),
     "nothing-asked": lambda: patch.object(linear_plain, "AHEAD_BYTES", 0),
     "wide-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
     "nothing-guessed": lambda: patch.object(experts_few, "OFTEN", 1 << 30),
+    "norms-apart": lambda: patch.object(Sum, "normed", _apart),
     "without-rings": lambda: patch.object(experts, "candidates", _without_rings),
 }
 """What makes a part as it was."""
-_rest = linear_config._TABLES[1:]
 VARIANTS = ("as-is", *_BACK, "all-back")
 
 
@@ -88,7 +95,7 @@ def microseconds(engine: Engine, streams: int) -> float:
         replay()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) * 1e3 / REPLAYS
+    return float(begin.elapsed_time(end)) * 1e3 / REPLAYS
 
 
 def measure(model: Model, name: str, counts: list[int]) -> None:
@@ -103,7 +110,7 @@ def measure(model: Model, name: str, counts: list[int]) -> None:
 def experts_read(model: Model, counts: list[int]) -> None:
     """How many different experts a layer's rows choose, and what reading those alone takes."""
     chosen: list[torch.Tensor] = []
-    route = experts.route
+    route = experts_route.route
 
     def watched(*given: Any, **named: Any) -> Any:
         made = route(*given, **named)

@@ -6,7 +6,7 @@ import torch
 
 from parkway.backends import Experts
 from parkway.backends.cuda import experts_plain, experts_route, experts_rows, experts_stream
-from parkway.backends.cuda.experts import mixture_add
+from parkway.backends.cuda.experts import mixture
 from parkway.backends.cuda.experts_config import FEW, FEW_ROWS, candidates, every_candidate
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_stack import Stack
@@ -32,7 +32,7 @@ def main() -> None:
         name: compile_instead(getattr(module, name))
         for module, names in (
             (experts_route, ("_route_few", "_route_block", "_place_block")),
-            (experts_rows, ("_spread", "_combine")),
+            (experts_rows, ("_spread", "_combine", "_combine_norm")),
         )
         for name in names
     }
@@ -46,9 +46,10 @@ def main() -> None:
         for height in (1, 4, 16, FEW_ROWS, FEW_ROWS + 1):
             if config in candidates(height, streams=True):
                 x = torch.zeros((height, WIDTH), dtype=torch.bfloat16)
-                mixture_add(x, torch.zeros((height, COUNT)), how, stacks, x, config, Rooms(), pdl=True)
-                for name, made in zip(("up", "down"), products[config.kernel][-2:], strict=True):
-                    _tell(name, made, config)
+                sums = mixture(x, torch.zeros((height, COUNT)), how, stacks, x, config, Rooms(), pdl=True)
+                sums.rows(pdl=True), sums.normed(torch.zeros(WIDTH), 1e-6, pdl=True)
+                for name, product in zip(("up", "down"), products[config.kernel][-2:], strict=True):
+                    _tell(name, product, config)
     for name, compiled in rows.items():
         for made in set(compiled):
             _tell(name, made)

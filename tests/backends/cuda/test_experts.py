@@ -16,9 +16,10 @@ from parkway.backends.bit_check import BitCheckFailed, Verdict, check
 from parkway.backends.cuda import nvrtc
 from parkway.backends.cuda.chooser import Chooser
 from parkway.backends.cuda.device import Device
-from parkway.backends.cuda.experts import ExactExperts, mixture_add
+from parkway.backends.cuda.experts import ExactExperts, mixture
 from parkway.backends.cuda.experts_config import FEW, PLAIN, STREAM, ExpertsConfig, candidates, every_candidate
 from parkway.backends.cuda.experts_route import most_tiles, route
+from parkway.backends.cuda.experts_rows import Sum, combine
 from parkway.backends.cuda.experts_stack import QuantStack, Stack, stacked
 from parkway.backends.cuda.experts_subjects import ExpertsSubject, subject, subjects
 from parkway.backends.cuda.launch import has_warpgroups
@@ -126,7 +127,7 @@ def test_a_mixture_is_near_float64(
         pytest.skip("widths of rows that bulk loads can't have")
     ffn = 40 if config.kernel == FEW else 37  # it copies whole 16 bytes
     drawn = _drawn(device, rows, softmax, normalised, kind, biased, ffn)
-    made = mixture_add(drawn.x, drawn.logits, drawn.how, drawn.stacks, drawn.residual, config, drawn.rooms)
+    made = mixture(drawn.x, drawn.logits, drawn.how, drawn.stacks, drawn.residual, config, drawn.rooms).rows()
     expected = _expected(drawn)
     errors = np.abs(made.double().cpu().numpy() - expected).max(axis=1) / np.abs(expected).max(axis=1)
     assert errors.max() < 2.0**-7  # hidden rows, results and their sum are rounded to bf16
@@ -239,10 +240,27 @@ def test_the_operation_routes_by_the_router_and_adds_to_the_residual(device: tor
     router = DenseMatrix(_random(device, drawn.how.count, drawn.x.shape[1]))
     gate, up, down = drawn.stacks
     how = replace(drawn.how, router=router, gate=gate, up=up, down=down)
-    made = ExactExperts(chooser, linears, Device(device.type), drawn.rooms).add(drawn.x, how, drawn.residual)
+    made = ExactExperts(chooser, linears, Device(device.type), drawn.rooms).add(drawn.x, how, drawn.residual).rows()
     logits = linears.rows(drawn.x, router, out_dtype=torch.float32)
     config = candidates(5, streams=False)[0]
-    assert torch.equal(made, mixture_add(drawn.x, logits, how, drawn.stacks, drawn.residual, config, drawn.rooms))
+    expected = mixture(drawn.x, logits, how, drawn.stacks, drawn.residual, config, drawn.rooms)
+    assert torch.equal(made, expected.rows())
+
+
+@pytest.mark.parametrize("width", [48, 64])
+def test_sums_are_normed_as_they_are_and_a_row_as_if_alone(device: torch.device, width: int) -> None:
+    rows, chosen = 9, 3
+    routes = route(_random(device, rows, 7).float(), chosen, of_all=True, tile=4)
+    results, residual = _random(device, rows * chosen, width), _random(device, rows, width)
+    weight = _random(device, width).float()
+    sums = Sum(results, routes, residual)
+    normed = sums.normed(weight, 1e-5)
+    wide = sums.rows().double()
+    expected = wide / torch.sqrt((wide * wide).mean(1, keepdim=True) + 1e-5) * weight.double()
+    assert torch.equal(sums.rows(), combine(results, routes, residual))
+    assert torch.allclose(normed.double(), expected, rtol=2.0**-7)
+    last = replace(routes, places=routes.places[-1:], weights=routes.weights[-1:])
+    assert torch.equal(Sum(results, last, residual[-1:]).normed(weight, 1e-5), normed[-1:])
 
 
 def test_a_stack_has_the_matrices_of_all_experts(device: torch.device) -> None:

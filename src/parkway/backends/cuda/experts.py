@@ -17,6 +17,7 @@ from parkway.backends.cuda.device import Device
 from parkway.backends.cuda.experts_config import FEW, FEW_ROWS, STREAM, ExpertsConfig, candidates
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_route import Routes, route
+from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linears import Linears
@@ -26,7 +27,7 @@ Stacks = tuple[AnyStack, AnyStack, AnyStack]
 """Gate, up and down."""
 
 
-def mixture_add(
+def mixture(
     x: torch.Tensor,
     logits: torch.Tensor,
     how: Experts,
@@ -36,7 +37,7 @@ def mixture_add(
     rooms: Rooms,
     *,
     pdl: bool = False,
-) -> torch.Tensor:
+) -> Sum:
     """residual + the sum of the chosen experts' results times their weights, bf16 [rows, width].
 
     x bf16 [rows, width]; logits fp32 [rows, experts], contiguous; residual bf16 like x. `how` says what is chosen and
@@ -46,7 +47,7 @@ def mixture_add(
     routes = route(logits, how.chosen, of_all=of_all, tile=config.rows, pdl=pdl)
     hidden = _hidden(x, routes, stacks, how.activation, config, rooms, pdl)
     results = _results(hidden, len(x), routes, stacks[2], config, rooms, pdl)
-    return experts_rows.combine(results, routes, residual, pdl=pdl)
+    return Sum(results, routes, residual)
 
 
 def _hidden(
@@ -111,11 +112,11 @@ class ExactExperts:
         self._streams = device.is_gpu and has_warpgroups()
         self._rooms = rooms
 
-    def add(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
+    def add(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False) -> Sum:
         """`Operations.experts_add`."""
         logits = self._linears.rows(x, how.router, out_dtype=torch.float32)
         config = self._config(x, how, residual, pdl)
-        return mixture_add(x, logits, how, (how.gate, how.up, how.down), residual, config, self._rooms, pdl=pdl)
+        return mixture(x, logits, how, (how.gate, how.up, how.down), residual, config, self._rooms, pdl=pdl)
 
     def _config(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, pdl: bool) -> ExpertsConfig:
         stacks: Stacks = (how.gate, how.up, how.down)
@@ -132,7 +133,7 @@ class ExactExperts:
             if not drawn:  # at the first launch, which no graph records
                 drawn.extend(_drawn_logits(x, how.count))
             logits = drawn[next(turn) % len(drawn)]
-            mixture_add(x, logits, how, weights, residual, config, self._rooms, pdl=pdl)
+            mixture(x, logits, how, weights, residual, config, self._rooms, pdl=pdl).rows(pdl=pdl)
 
         types = " ".join(stack.type if isinstance(stack, QuantStack) else "bf16" for stack in stacks)
         kind = f"{how.activation} {gate.bias is not None}"

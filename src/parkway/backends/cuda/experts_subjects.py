@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from parkway.backends import Experts
-from parkway.backends.cuda.experts import Stacks, mixture_add
+from parkway.backends.cuda.experts import Stacks, mixture
 from parkway.backends.cuda.experts_config import ExpertsConfig, candidates, every_candidate
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
@@ -47,7 +47,7 @@ class ExpertsSubject:
         """The bits of those rows, as integers; those of strangers are 0."""
         x = self.x[rows]
         logits, residual = self.logits[rows].contiguous(), self.residual[rows]
-        made = mixture_add(x, logits, self.how, self.stacks, residual, config, self.rooms)
+        made = mixture(x, logits, self.how, self.stacks, residual, config, self.rooms).rows()
         return made.view(torch.int16) * torch.isfinite(x).all(dim=1, keepdim=True)
 
 

@@ -14,6 +14,7 @@ from parkway.backends.cuda.attention import Choices, Scratch, Work
 from parkway.backends.cuda.attention_work import SPLIT, Chunks, Sizes
 from parkway.backends.cuda.device import Device, launches_early
 from parkway.backends.cuda.experts import ExactExperts
+from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.linears import Linears
 from parkway.backends.cuda.quantised import QuantMatrix, embed_rows
 from parkway.backends.cuda.weights import CudaMatrix, Together
@@ -71,8 +72,11 @@ class Pool:
     rings: RingPages | None = None
 
 
+Rows = torch.Tensor | Sum
+
+
 class CudaOps:
-    """Values are bf16 [rows, width]. `begin` a step, then run a model's forward pass.
+    """Values are bf16 [rows, width], perhaps not added up yet. `begin` a step, then run a model's forward pass.
 
     `early_above`: with more rows than that, kernels are launched before those ahead of them have ended. `hidden`: what
     the logits of the newest forward pass are made of.
@@ -133,11 +137,13 @@ class CudaOps:
             x = rows.embed(*ids, table.values, pdl=self.early)
         return x if scale == 1 else pointwise.scaled(x, scale, pdl=self.early)
 
-    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    def rms_norm(self, x: Rows, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+        if isinstance(x, Sum):
+            return x.normed(weight, epsilon, pdl=self.early)
         return rows.rms_norm(x, weight, epsilon, pdl=self.early)
 
-    def norm_add(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, residual: torch.Tensor) -> torch.Tensor:
-        return rows.rms_norm(x, weight, epsilon, residual, pdl=self.early)
+    def norm_add(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, residual: Rows) -> torch.Tensor:
+        return rows.rms_norm(x, weight, epsilon, self._added(residual), pdl=self.early)
 
     def linear(self, x: torch.Tensor, weights: Together) -> tuple[torch.Tensor, ...]:
         made: list[torch.Tensor] = []
@@ -145,8 +151,8 @@ class CudaOps:
             made += self._linears.rows(x, matrix).split(widths, dim=1)
         return tuple(made)
 
-    def linear_add(self, x: torch.Tensor, weight: CudaMatrix, residual: torch.Tensor) -> torch.Tensor:
-        return self._linears.rows(x, weight, residual)
+    def linear_add(self, x: torch.Tensor, weight: CudaMatrix, residual: Rows) -> torch.Tensor:
+        return self._linears.rows(x, weight, self._added(residual))
 
     def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix, activation: Activation = "silu") -> torch.Tensor:
         return self._linears.gated(x, gate, up, activation)
@@ -186,11 +192,11 @@ class CudaOps:
     def sigmoid_gate(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         return pointwise.sigmoid_gate(x, gate, pdl=self.early)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        return pointwise.add(x, residual, pdl=self.early)
+    def add(self, x: torch.Tensor, residual: Rows) -> torch.Tensor:
+        return pointwise.add(x, self._added(residual), pdl=self.early)
 
-    def experts_add(self, x: torch.Tensor, experts: Experts, residual: torch.Tensor) -> torch.Tensor:
-        return self._experts.add(x, experts, residual, pdl=self.early)
+    def experts_add(self, x: torch.Tensor, experts: Experts, residual: Rows) -> Rows:
+        return self._experts.add(x, experts, self._added(residual), pdl=self.early)
 
     def delta_net(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor, how: DeltaNet
@@ -204,10 +210,13 @@ class CudaOps:
     def gated_norm(self, x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
         return delta_rows.gated_norm(x, gate, weight, epsilon, pdl=self.early)
 
-    def take(self, x: torch.Tensor) -> torch.Tensor:
-        return rows.take(x, self.step.logit_row, pdl=self.early)
+    def take(self, x: Rows) -> torch.Tensor:
+        return rows.take(self._added(x), self.step.logit_row, pdl=self.early)
 
     def logits(self, x: torch.Tensor, head: CudaMatrix, soft_cap: float = 0.0) -> torch.Tensor:
         self.hidden = x
         made = self._linears.rows(x, head, out_dtype=torch.float32)
         return pointwise.capped(made, soft_cap, pdl=self.early) if soft_cap else made
+
+    def _added(self, x: Rows) -> torch.Tensor:
+        return x.rows(pdl=self.early) if isinstance(x, Sum) else x
