@@ -15,7 +15,16 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.h200 import ANSWER, PROMPT, ROOFLINE, settings
-from parkway.backends.cuda import experts, experts_config, experts_few, experts_route, linear_config, linear_plain, rows
+from parkway.backends.cuda import (
+    experts,
+    experts_config,
+    experts_few,
+    experts_route,
+    experts_router,
+    linear_config,
+    linear_plain,
+    rows,
+)
 from parkway.backends.cuda.device import EARLY_ABOVE, launches_early
 from parkway.backends.cuda.experts_config import FEW
 from parkway.backends.cuda.experts_rows import Sum
@@ -54,6 +63,7 @@ _BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "nothing-asked": lambda: patch.object(linear_plain, "AHEAD_BYTES", 0),
     "wide-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
     "nothing-guessed": lambda: patch.object(experts_few, "OFTEN", 1 << 30),
+    "router-apart": lambda: patch.object(experts_router, "suits", lambda router: False),
     "norms-apart": lambda: patch.object(Sum, "normed", _apart),
     "without-rings": lambda: patch.object(experts, "candidates", _without_rings),
 }

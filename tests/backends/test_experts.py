@@ -55,7 +55,8 @@ def mixture(
             normalised,
             activation,
         )
-        return [ops.experts_add(ops.rms_norm(x, drawn.vector(WIDTH), 1e-5), experts, residual)]
+        normed, scores = ops.routed(x, drawn.vector(WIDTH), 1e-5, experts.router)
+        return [ops.experts_add(normed, scores, experts, residual)]
 
     return record
 
@@ -127,7 +128,8 @@ def scored(scores: Sequence[float]) -> Record:
         x = ops.embed(drawn.table_of(np.ones((320, 32), np.float32)))
         gate, up, down = (drawn.stack("F32", COUNT, 32, 32) for _ in range(3))
         router = drawn.table_of(np.repeat(np.array(scores, np.float32)[:, None], 32, axis=1))
-        return [ops.experts_add(x, Experts(COUNT, 4, router, gate, up, down, "chosen", True), x)]
+        (logits,) = ops.linear(x, (router,))
+        return [ops.experts_add(x, logits, Experts(COUNT, 4, router, gate, up, down, "chosen", True), x)]
 
     return record
 

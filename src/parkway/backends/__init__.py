@@ -210,7 +210,10 @@ class Operations(Protocol):
     def add(self, x: Any, residual: Any) -> Any:
         """residual + x."""
 
-    def experts_add(self, x: Any, experts: Experts, residual: Any) -> Any:
+    def routed(self, x: Any, weight: Any, epsilon: float, router: Any) -> tuple[Any, Any]:
+        """rms_norm(x), and its product with a mixture's router: the scores of all experts."""
+
+    def experts_add(self, x: Any, scores: Any, experts: Experts, residual: Any) -> Any:
         """residual + the sum of the chosen experts' results times their weights, added in the order of their choice."""
 
     def delta_net(self, q: Any, k: Any, v: Any, a: Any, b: Any, how: DeltaNet) -> Any:

@@ -138,8 +138,12 @@ class ReferenceOps:
     def add(self, x: Floats, residual: Floats) -> Floats:
         return residual + x
 
-    def experts_add(self, x: Floats, experts: Experts, residual: Floats) -> Floats:
-        return reference_experts.experts_add(self, x, experts, residual)
+    def routed(self, x: Floats, weight: Floats, epsilon: float, router: ReferenceMatrix) -> tuple[Floats, Floats]:
+        normed = self.rms_norm(x, weight, epsilon)
+        return normed, self.linear(normed, [router])[0]
+
+    def experts_add(self, x: Floats, scores: Floats, experts: Experts, residual: Floats) -> Floats:
+        return reference_experts.experts_add(self, x, scores, experts, residual)
 
     def delta_net(self, q: Floats, k: Floats, v: Floats, a: Floats, b: Floats, how: DeltaNet) -> Floats:
         assert self.state_shape, "a model without states"

@@ -19,9 +19,9 @@ class Products(Protocol):
     def gated(self, x: Floats, gate: Any, up: Any, activation: Activation = ...) -> Floats: ...
 
 
-def experts_add(ops: Products, x: Floats, experts: Experts, residual: Floats) -> Floats:
+def experts_add(ops: Products, x: Floats, scores: Floats, experts: Experts, residual: Floats) -> Floats:
     """`Operations.experts_add` by an operations table's products; gate, up and down are sequences of matrices."""
-    chosen, weights = _choice(experts, ops.linear(x, [experts.router])[0])
+    chosen, weights = _choice(experts, scores)
     added = np.array(residual)
     for row, (numbers, shares) in enumerate(zip(chosen, weights, strict=True)):
         for number, share in zip(numbers, shares, strict=True):

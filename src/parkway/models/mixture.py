@@ -42,8 +42,8 @@ class Mixture(Dense):
 
     def feed_forward(self, ops: Operations, layer: Layer, x: Any) -> Any:
         feed: Feed = layer.feed
-        normed = self.normed(ops, x, layer.ffn_norm)
-        x = ops.experts_add(normed, feed.experts, x)
+        normed, scores = ops.routed(x, layer.ffn_norm, self.config.epsilon, feed.experts.router)
+        x = ops.experts_add(normed, scores, feed.experts, x)
         return self._with_shared(ops, normed, feed.shared, x) if feed.shared else x
 
     def feed(self, tensors: Tensors, at: str) -> Feed:

@@ -93,6 +93,7 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __uint_as_float(u32 bits) { float value; memcpy(&value, &bits, 4); return value; }
 inline u32 __funnelshift_r(u32 low, u32 high, u32 by) { return (u32)(((u64)high << 32 | low) >> by); }
 inline u32 __byte_perm(u32 x, u32 y, u32 which) {
@@ -108,6 +109,14 @@ inline u32 __byte_perm(u32 x, u32 y, u32 which) {
 
 inline u32 masked_or(u32 word, u32 mask, u32 bits) { return (word & mask) | bits; }
 inline float divided(float x, float y) { return x / (1 + std::exp(y)); }
+inline float inverse_root(float x) { return 1 / std::sqrt(x); }
+inline float of_lane_across(float value, int apart) {
+    me().shown = &value;
+    meet_warp("shuffle", [] {});
+    float other = *(const float *)threads[threadIdx.x ^ apart].shown;
+    meet_warp("shuffle ends", [] {});
+    return other;
+}
 inline u32 anything() { return 0x7fc07fc0; }
 inline u8 *kept(u8 *place) { return place; }
 inline int kept(int number) { return number; }

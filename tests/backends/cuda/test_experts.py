@@ -3,7 +3,6 @@
 On the CPU a few small configurations under the interpreter, on a GPU every candidate.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,19 +55,6 @@ def _emulation(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(nvrtc, "kernel", emulated.kernel)
 
 
-class _Routed(ReferenceOps):
-    """Whoever asks for the router's product is given the logits."""
-
-    def __init__(self, logits: Floats) -> None:
-        super().__init__(KvShape(1, 1, 1))
-        self._logits = logits
-
-    def linear(self, x: Floats, weights: Sequence[ReferenceMatrix | None]) -> tuple[Floats, ...]:
-        return tuple(
-            self._logits if weight is None else super(_Routed, self).linear(x, [weight])[0] for weight in weights
-        )
-
-
 def _random(device: torch.device, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator(device).manual_seed(sum(shape)), device=device).bfloat16()
 
@@ -101,7 +87,8 @@ def _expected(drawn: ExpertsSubject) -> Floats:
     """By the reference."""
     gate, up, down = (_matrices(stack) for stack in drawn.stacks if isinstance(stack, Stack))
     x, residual, logits = (each.double().cpu().numpy() for each in (drawn.x, drawn.residual, drawn.logits))
-    return experts_add(_Routed(logits), x, replace(drawn.how, gate=gate, up=up, down=down), residual)
+    reference = ReferenceOps(KvShape(1, 1, 1))
+    return experts_add(reference, x, logits, replace(drawn.how, gate=gate, up=up, down=down), residual)
 
 
 @pytest.mark.parametrize(
@@ -233,17 +220,15 @@ def test_candidates_are_few_and_known_to_the_check(rows: int, streams: bool) -> 
     assert streams or all(config.kernel == PLAIN for config in named)
 
 
-def test_the_operation_routes_by_the_router_and_adds_to_the_residual(device: torch.device, tmp_path: Path) -> None:
+def test_the_operation_adds_to_the_residual(device: torch.device, tmp_path: Path) -> None:
     drawn = _drawn(device, 5, "all", True, "silu", False)
     chooser = Chooser(Tuner(tmp_path / "picks.json", Verdict(0, {}, 0.0)))
-    linears = ExactLinears(chooser, Device(device.type))
-    router = DenseMatrix(_random(device, drawn.how.count, drawn.x.shape[1]))
     gate, up, down = drawn.stacks
-    how = replace(drawn.how, router=router, gate=gate, up=up, down=down)
-    made = ExactExperts(chooser, linears, Device(device.type), drawn.rooms).add(drawn.x, how, drawn.residual).rows()
-    logits = linears.rows(drawn.x, router, out_dtype=torch.float32)
+    how = replace(drawn.how, gate=gate, up=up, down=down)
+    experts = ExactExperts(chooser, ExactLinears(chooser, Device(device.type)), Device(device.type), drawn.rooms)
+    made = experts.add(drawn.x, drawn.logits, how, drawn.residual).rows()
     config = candidates(5, streams=False)[0]
-    expected = mixture(drawn.x, logits, how, drawn.stacks, drawn.residual, config, drawn.rooms)
+    expected = mixture(drawn.x, drawn.logits, how, drawn.stacks, drawn.residual, config, drawn.rooms)
     assert torch.equal(made, expected.rows())
 
 

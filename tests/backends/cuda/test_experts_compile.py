@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parkway.backends.cuda import experts_few, nvrtc
+from parkway.backends.cuda import experts_few, experts_router, nvrtc
 from parkway.backends.cuda.experts_config import FEW, PLAIN, STREAM, ExpertsConfig, every_candidate
 from parkway.backends.cuda.experts_quantised import lines
 from tests.backends.cuda.compiled_apart import told_by
@@ -62,6 +62,17 @@ def test_rings_of_warps_fit_and_none_spills() -> None:
         stack, registers = _resources(cubin)
         assert stack == 0, tiles
         assert registers * 32 * tiles.warps <= REGISTERS, tiles
+
+
+@pytest.mark.parametrize("columns", [2048, 2880, 4096])
+def test_a_router_fits_and_does_not_spill(columns: int) -> None:
+    line, room = experts_router.line(columns), experts_router.shared_bytes(columns)
+    assert room <= SHARED_BYTES
+    cubin, said = nvrtc.compiled(experts_router.SOURCE, line, "sm_90a")
+    assert not said
+    stack, registers = _resources(cubin)
+    assert stack == 0
+    assert registers * 32 * -(-columns // 256) <= REGISTERS
 
 
 @pytest.mark.parametrize("type_name", ["Q4_K", "MXFP4"])

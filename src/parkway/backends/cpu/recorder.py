@@ -166,8 +166,12 @@ class Recorder:
     def gated_norm(self, x: Value, gate: Value, weight: npt.NDArray[np.float32], epsilon: float) -> Value:
         return recorder_states.gated_norm(self, x, gate, weight, epsilon)
 
-    def experts_add(self, x: Value, experts: Experts, residual: Value) -> Value:
-        return recorder_experts.experts_add(self, x, experts, residual)
+    def routed(self, x: Value, weight: npt.NDArray[np.float32], epsilon: float, router: Matrix) -> tuple[Value, Value]:
+        normed = self.rms_norm(x, weight, epsilon)
+        return normed, self.linear(normed, (router,))[0]
+
+    def experts_add(self, x: Value, scores: Value, experts: Experts, residual: Value) -> Value:
+        return recorder_experts.experts_add(self, x, scores, experts, residual)
 
     def take(self, x: Value) -> Value:
         out = Value(x.width, on_logit_rows=True)

@@ -68,11 +68,10 @@ class Routes(Value):
         return [("experts", pairs), ("places", pairs), ("weights", pairs), *by_expert]
 
 
-def experts_add(to: "Recorder", x: Value, experts: Experts, residual: Value) -> Value:
+def experts_add(to: "Recorder", x: Value, logits: Value, experts: Experts, residual: Value) -> Value:
     """Routes rows, multiplies them expert by expert, and adds what each row's experts have made to the residual."""
     gate, up, down = (cast(Stack, stack) for stack in (experts.gate, experts.up, experts.down))
     _check(experts, gate, down)
-    (logits,) = to.linear(x, (experts.router,))
     to.prepare(x, gate.first)
     to.prepare(x, up.first)
     as_int8 = [to.is_int8(stack.first) for stack in (gate, up)]

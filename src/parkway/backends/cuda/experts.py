@@ -11,7 +11,14 @@ from collections.abc import Sequence
 import torch
 
 from parkway.backends import Activation, Experts
-from parkway.backends.cuda import experts_few, experts_plain, experts_quantised, experts_rows, experts_stream
+from parkway.backends.cuda import (
+    experts_few,
+    experts_plain,
+    experts_quantised,
+    experts_router,
+    experts_rows,
+    experts_stream,
+)
 from parkway.backends.cuda.chooser import Chooser, bucket
 from parkway.backends.cuda.device import Device
 from parkway.backends.cuda.experts_config import FEW, FEW_ROWS, STREAM, ExpertsConfig, candidates
@@ -21,7 +28,9 @@ from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linears import Linears
+from parkway.backends.cuda.rows import rms_norm
 from parkway.backends.cuda.tuner import LAUNCHES
+from parkway.backends.cuda.weights import CudaMatrix, DenseMatrix
 
 Stacks = tuple[AnyStack, AnyStack, AnyStack]
 """Gate, up and down."""
@@ -112,9 +121,19 @@ class ExactExperts:
         self._streams = device.is_gpu and has_warpgroups()
         self._rooms = rooms
 
-    def add(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False) -> Sum:
+    def routed(
+        self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, router: CudaMatrix, *, pdl: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`Operations.routed`; which kernels compute it depends on the router alone."""
+        if isinstance(router, DenseMatrix) and experts_router.suits(router):
+            return experts_router.norm_and_route(x, weight, epsilon, router, pdl=pdl)
+        normed = rms_norm(x, weight, epsilon, pdl=pdl)
+        return normed, self._linears.rows(normed, router, out_dtype=torch.float32)
+
+    def add(
+        self, x: torch.Tensor, logits: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False
+    ) -> Sum:
         """`Operations.experts_add`."""
-        logits = self._linears.rows(x, how.router, out_dtype=torch.float32)
         config = self._config(x, how, residual, pdl)
         return mixture(x, logits, how, (how.gate, how.up, how.down), residual, config, self._rooms, pdl=pdl)
 

@@ -116,21 +116,6 @@ template <bool GATED> DEVICE void ask(const FewRows &p, int number, int bands) {
 #endif
 }
 
-// A step's weights times its rows: what this lane reads first of either.
-DEVICE void multiply_step(float (&total)[4], const u8 *weights, const u8 *x) {
-#pragma unroll
-    for (int at = 0; at < TILE_COLUMNS * 2; at += 64) {
-        u32 b[4];
-        load_matrices(b, x + at);
-#pragma unroll
-        for (int step = 0; step < 2; step++) {
-            u32 a[4];
-            load_matrices(a, weights + at + step * 32);
-            multiply_16x8(total, a, b[step * 2], b[step * 2 + 1]);
-        }
-    }
-}
-
 template <bool GATED> DEVICE void store_item(const FewRows &p, const Item &item, const float (&total)[4]) {
     int lane = threadIdx.x % 32, output = item.band * (GATED ? TALL / 2 : TALL) + lane / 4;
 #pragma unroll

@@ -195,8 +195,13 @@ class CudaOps:
     def add(self, x: torch.Tensor, residual: Rows) -> torch.Tensor:
         return pointwise.add(x, self._added(residual), pdl=self.early)
 
-    def experts_add(self, x: torch.Tensor, experts: Experts, residual: Rows) -> Rows:
-        return self._experts.add(x, experts, self._added(residual), pdl=self.early)
+    def routed(
+        self, x: Rows, weight: torch.Tensor, epsilon: float, router: CudaMatrix
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._experts.routed(self._added(x), weight, epsilon, router, pdl=self.early)
+
+    def experts_add(self, x: torch.Tensor, scores: torch.Tensor, experts: Experts, residual: Rows) -> Rows:
+        return self._experts.add(x, scores, experts, self._added(residual), pdl=self.early)
 
     def delta_net(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, a: torch.Tensor, b: torch.Tensor, how: DeltaNet

@@ -131,6 +131,13 @@ DEVICE u8 *kept(u8 *place) {
     return (u8 *)__cvta_shared_to_generic((u32)kept((int)(u32)__cvta_generic_to_shared(place)));
 }
 
+// What the lane has whose number differs in the bits of `apart`.
+DEVICE float of_lane_across(float value, int apart) {
+    float other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(other) : "f"(value), "r"(apart));
+    return other;
+}
+
 // Whatever the register holds.
 DEVICE u32 anything() {
     u32 value;
@@ -177,6 +184,13 @@ DEVICE float divided(float x, float y) {
     asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(y, 1.4426950408889634f)));
     asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(x), "f"(__fadd_rn(power, 1.0f)));
     return quotient;
+}
+
+// 1 / sqrt(x), as near as the instruction comes.
+DEVICE float inverse_root(float x) {
+    float root;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
+    return root;
 }
 
 // Programmatic dependent launch; nothing happens in a kernel that was launched without it.
