@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -54,7 +55,9 @@ def _compile_side_by_side() -> None:
 
 
 def _compile_share(share: int) -> None:
-    runs = [(each, config) for each in subjects(torch.device("cuda"), 0) for config in each.candidates]
+    runs: list[tuple[Any, Any]] = [
+        (each, config) for each in subjects(torch.device("cuda"), 0) for config in each.candidates
+    ]
     for each, config in runs[share::_COMPILERS]:
         for rows in (1, each.rows):
             each.output(config, slice(0, rows))

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from parkway.backends.bit_check import Verdict
+from parkway.backends.bit_check import Verdict, check
 from parkway.backends.cuda import experts_router, nvrtc
 from parkway.backends.cuda.chooser import Chooser
 from parkway.backends.cuda.device import Device
 from parkway.backends.cuda.experts import ExactExperts
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_router import norm_and_route
+from parkway.backends.cuda.experts_subjects import RouterSubject, subjects
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.tuner import Tuner
 from parkway.backends.cuda.weights import DenseMatrix
@@ -66,6 +67,12 @@ def test_a_router_that_it_has_no_room_for_is_computed_in_two_steps(device: torch
     assert router.bias is not None
     product = normed.double() @ router.values.double().T + router.bias.double()
     assert torch.allclose(scores.double(), product, rtol=1e-4, atol=1e-4)
+
+
+def test_it_passes_the_bit_check(device: torch.device) -> None:
+    router = next(each for each in subjects(device, 3) if isinstance(each, RouterSubject))
+    assert router.output((0,), slice(0, 64)).count_nonzero() > 64 * 300
+    assert not check([router], torch.equal).dropped
 
 
 FAULTS = [

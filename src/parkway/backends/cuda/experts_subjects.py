@@ -13,11 +13,13 @@ from parkway.backends import Experts
 from parkway.backends.cuda.experts import Stacks, mixture
 from parkway.backends.cuda.experts_config import ExpertsConfig, candidates, every_candidate
 from parkway.backends.cuda.experts_quantised import Rooms
+from parkway.backends.cuda.experts_router import norm_and_route
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linear_subjects import strange_rows, wide, wide_weight
 from parkway.backends.cuda.quantised import pack
 from parkway.backends.cuda.quantised_subjects import wide_blocks
+from parkway.backends.cuda.weights import DenseMatrix
 
 _ROWS = 300
 
@@ -51,7 +53,32 @@ class ExpertsSubject:
         return made.view(torch.int16) * torch.isfinite(x).all(dim=1, keepdim=True)
 
 
-def subjects(device: torch.device, seed: int, types: Sequence[str] = ()) -> list[ExpertsSubject]:
+@dataclass(frozen=True, slots=True)
+class RouterSubject:
+    """A router, which has but one configuration."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    router: DenseMatrix
+    name: str = "router"
+    candidates: Sequence[tuple[int, ...]] = ((0,),)
+
+    @property
+    def rows(self) -> int:
+        return len(self.x)
+
+    def suits(self, config: tuple[int, ...], rows: int) -> bool:
+        return True
+
+    def output(self, config: tuple[int, ...], rows: slice) -> torch.Tensor:
+        """The bits of those rows, normed, and of their scores; those of strangers are 0."""
+        x = self.x[rows]
+        normed, scores = norm_and_route(x, self.weight, 1e-5, self.router)
+        bits = torch.cat([normed.view(torch.int16).int(), scores.view(torch.int32)], dim=1)
+        return bits * torch.isfinite(x).all(dim=1, keepdim=True)
+
+
+def subjects(device: torch.device, seed: int, types: Sequence[str] = ()) -> list[ExpertsSubject | RouterSubject]:
     """Mixtures with all activations and ways to weigh. Every candidate computes the most common one, in shapes that all
     tiles divide; some compute others, in shapes that none divides.
 
@@ -64,7 +91,9 @@ def subjects(device: torch.device, seed: int, types: Sequence[str] = ()) -> list
     common = Experts(32, 8, None, None, None, None, "all", True)
     few, many = candidates(1, streams=False), candidates(_ROWS, streams=has_warpgroups())
     some = list(dict.fromkeys([few[0], many[0], many[-1]]))
+    router = DenseMatrix(wide_weight(chance, 40, 600), wide(chance, (40,)).float())
     return [
+        RouterSubject(strange_rows(chance, _ROWS, 600), wide(chance, (600,)).float(), router),
         subject(chance, some, ragged, rows=_ROWS, width=272, ffn=208),
         subject(chance, some, biased, rows=_ROWS, width=272, ffn=80, biased=True),
         subject(chance, offered, common, rows=_ROWS, width=512, ffn=256),
