@@ -56,27 +56,31 @@ def test_it_has_the_bits_of_the_plain_kernel(
 
 
 FAULTS = [
-    ("wait_for_groups<DEPTH - 2>", "wait_for_groups<DEPTH - 1>"),
-    ("slot == 0 ? DEPTH - 1 : slot - 1", "slot"),
-    ("if (column == TILE_COLUMNS)\n            look_up(p);", ""),
-    ("            next = Item(p, number + stride, bands);", "            next = Item(p, number, bands);"),
-    ("mine < last ? mine : last", "0"),
-    ("lane % 16 * X_PITCH", "lane % 8 * X_PITCH"),
-    ("b[step * 2], b[step * 2 + 1]", "b[0], b[1]"),
-    ("int step = 0; step < 2; step++", "int step = 1; step >= 0; step--"),
+    ("experts_few.cu", "wait_for_groups<DEPTH - 2>", "wait_for_groups<DEPTH - 1>"),
+    ("experts_few.cu", "slot == 0 ? DEPTH - 1 : slot - 1", "slot"),
+    ("experts_few.cu", "if (column == TILE_COLUMNS)\n            look_up(p);", ""),
+    (
+        "experts_few.cu",
+        "            next = Item(p, number + stride, bands);",
+        "            next = Item(p, number, bands);",
+    ),
+    ("experts_few.cu", "mine < last ? mine : last", "0"),
+    ("experts_few.cu", "lane % 16 * X_PITCH", "lane % 8 * X_PITCH"),
+    ("matrix_unit.h", "b[step * 2], b[step * 2 + 1]", "b[0], b[1]"),
+    ("matrix_unit.h", "int step = 0; step < 2; step++", "int step = 1; step >= 0; step--"),
 ]
 
 
 @pytest.mark.skipif(ON_GPU, reason="of the emulation")
-@pytest.mark.parametrize(("old", "new"), FAULTS)
+@pytest.mark.parametrize(("file", "old", "new"), FAULTS)
 def test_faults_are_found(
-    monkeypatch: pytest.MonkeyPatch, device: torch.device, tmp_path: Path, old: str, new: str
+    monkeypatch: pytest.MonkeyPatch, device: torch.device, tmp_path: Path, file: str, old: str, new: str
 ) -> None:
     drawn, config = _subject(device, 7), _config(4, 2, 3)
     sound = drawn.output(config, slice(0, 7))
     faulty = {
         gated: emulated.planted(
-            experts_few.SOURCE, experts_few.line(4, config.up, gated=gated), experts_few.SOURCE, old, new, tmp_path
+            experts_few.SOURCE, experts_few.line(4, config.up, gated=gated), file, old, new, tmp_path
         )
         for gated in (False, True)
     }

@@ -135,8 +135,8 @@ template <bool GATED> DEVICE void store_item(const FewRows &p, const Item &item,
 
 template <int ROWS, int DEPTH, bool GATED> DEVICE void multiply_few_rows(const FewRows &p) {
     constexpr int SLOT = Feed<ROWS, GATED>::SLOT;
-    int warp = threadIdx.x / 32, bands = bands_of<GATED>(p);
-    int number = warp * p.blocks + blockIdx.x, stride = blockDim.x / 32 * p.blocks;
+    int warp = threadIdx.x / 32, warps = blockDim.x / 32, bands = bands_of<GATED>(p);
+    int number = blockIdx.x * warps + warp, stride = p.blocks * warps;  // neighbours' rows of x are often the same
     ask<GATED>(p, number, bands);
     if (!p.listed)
         wait_for_earlier_kernels();
