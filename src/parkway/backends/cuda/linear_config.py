@@ -44,6 +44,7 @@ _FEW = _Table(
         LinearConfig(PLAIN, 16, 64, 128, 4, 5),
         LinearConfig(PLAIN, 16, 32, 128, 4, 7),
         LinearConfig(PLAIN, 16, 32, 128, 4, 5),
+        LinearConfig(PLAIN, 16, 32, 256, 4, 4),
         LinearConfig(PLAIN, 16, 16, 256, 2, 6),
         LinearConfig(PLAIN, 16, 16, 256, 4, 6),
         LinearConfig(STREAM, 64, 32, 128, 4, 9),
