@@ -77,7 +77,7 @@ def _measure(rows: int, stacks: Bf16Stacks, chance: torch.Generator) -> None:
     for config in candidates(rows, streams=True):
 
         def launch(i: int, config: ExpertsConfig = config) -> object:
-            return mixture(x, logits[i % DRAWN], HOW, stacks, x, config, Rooms()).rows()
+            return mixture(x, logits[i % DRAWN], HOW, stacks, x, config, Rooms(), pdl=True).rows(pdl=True)
 
         took = microseconds(launch, DRAWN)
         share, speed = read / took / BYTES_PER_SECOND * 1e6, work / took / 1e6

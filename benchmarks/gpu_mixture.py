@@ -21,6 +21,7 @@ from parkway.backends.cuda import (
     experts_few,
     experts_route,
     experts_router,
+    experts_rows,
     linear_config,
     linear_plain,
     rows,
@@ -53,6 +54,12 @@ def _without_rings(*given: Any, **named: Any) -> list[Any]:
 _offered = experts_config.candidates
 
 
+@contextmanager
+def _opened_late() -> Iterator[None]:
+    with patch.object(experts_route, "opened", int), patch.object(experts_rows, "opened", int):
+        yield
+
+
 def _apart(self: Sum, weight: torch.Tensor, epsilon: float, *, pdl: bool = False) -> torch.Tensor:
     return rows.rms_norm(self.rows(pdl=pdl), weight, epsilon, pdl=pdl)
 
@@ -63,6 +70,7 @@ _BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "nothing-asked": lambda: patch.object(linear_plain, "AHEAD_BYTES", 0),
     "wide-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
     "nothing-guessed": lambda: patch.object(experts_few, "OFTEN", 1 << 30),
+    "opened-late": _opened_late,
     "router-apart": lambda: patch.object(experts_router, "suits", lambda router: False),
     "norms-apart": lambda: patch.object(Sum, "normed", _apart),
     "without-rings": lambda: patch.object(experts, "candidates", _without_rings),

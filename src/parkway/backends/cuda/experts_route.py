@@ -24,6 +24,7 @@ _SHORT_BLOCK, _BLOCK = 8, 32
 """Rows of a program otherwise, where they are few and where they are many."""
 _LEAST = -3.0e38
 """Below every logit: NaN and -inf are taken for this, so that every row has its number of different experts."""
+OPEN = tl.constexpr(2)
 NONE = tl.constexpr(-(1 << 31))
 """Below every logit's integer."""
 
@@ -42,6 +43,17 @@ class Routes:
     row_of: torch.Tensor
     tiles: torch.Tensor
     count: torch.Tensor
+
+
+@triton.jit
+def open_and_wait(PDL: tl.constexpr):
+    """Until what earlier kernels wrote is there. If PDL is OPEN the next kernel's programs come before that: to ask for
+    weights, as they wait for this kernel before they read anything else."""
+    if PDL == OPEN:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    else:
+        wait(PDL)
 
 
 @triton.jit
@@ -121,7 +133,7 @@ def _route_few(
 ):  # fmt: skip
     """One program: everything."""
     row = tl.arange(0, ROWS)
-    wait(PDL)
+    open_and_wait(PDL)
     order, weights = _choose(logits_ptr, row, rows, ROWS, COUNT, LANES, CHOSEN, OF_ALL, LEAST)
     lane = tl.arange(0, LANES)
     at = row[:, None] * CHOSEN + order - 1
@@ -141,7 +153,7 @@ def _route_block(
     """The choices of a block of rows, and how many of them each expert has."""
     block = tl.program_id(0)
     row = block * ROWS + tl.arange(0, ROWS)
-    wait(PDL)
+    open_and_wait(PDL)
     order, weights = _choose(logits_ptr, row, rows, ROWS, COUNT, LANES, CHOSEN, OF_ALL, LEAST)
     lane = tl.arange(0, LANES)
     at = row[:, None] * CHOSEN + order - 1
@@ -159,7 +171,7 @@ def _place_block(
     block = tl.program_id(0)
     row = block * ROWS + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)
-    wait(PDL)
+    open_and_wait(PDL)
     held = tl.zeros((LANES,), tl.int32)
     earlier = tl.zeros((LANES,), tl.int32)
     for first_block in range(0, blocks, ROWS):
@@ -185,7 +197,7 @@ def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bo
     rows, count = logits.shape
     made = _room(logits, chosen, most_tiles(rows, count, chosen, tile))
     lanes, height = triton.next_power_of_2(count), triton.next_power_of_2(rows)
-    how = {"OF_ALL": of_all, "LEAST": _LEAST, "PDL": pdl, "enable_fp_fusion": False, "launch_pdl": pdl}
+    how = {"OF_ALL": of_all, "LEAST": _LEAST, "PDL": opened(pdl), "enable_fp_fusion": False, "launch_pdl": pdl}
     if height * lanes <= _ALONE:
         _route_few[(1,)](
             *(logits, made.experts, made.weights, made.places, made.row_of, made.tiles, made.count, rows),
@@ -204,10 +216,15 @@ def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bo
     options: dict[str, Any] = {"num_warps": warps, "launch_pdl": pdl}
     _place_block[(blocks,)](
         *(made.experts, held, made.places, made.row_of, made.tiles, made.count, rows, blocks),
-        *(block, lanes, chosen, tile, pdl),
+        *(block, lanes, chosen, tile, opened(pdl)),
         **options,
     )
     return made
+
+
+def opened(pdl: bool) -> int:
+    """PDL of kernels whose next one has weights to ask for."""
+    return OPEN.value if pdl else 0
 
 
 def most_tiles(rows: int, count: int, chosen: int, tile: int) -> int:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from parkway.backends.cuda.attention_kernels import wait
-from parkway.backends.cuda.experts_route import Routes
+from parkway.backends.cuda.experts_route import Routes, open_and_wait, opened
 
 _TILE = 1024
 """Values of a row that a program has: each is computed by itself, so any number gives the same bits."""
@@ -55,7 +55,7 @@ def _combine_norm(y_ptr, places_ptr, weights_ptr, residual_ptr, residual_stride,
                   WIDTH: tl.constexpr, CHOSEN: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, triton.next_power_of_2(WIDTH))
     norm = tl.load(norm_ptr + lane, mask=lane < WIDTH, other=0.0)
-    wait(PDL)
+    open_and_wait(PDL)
     made = _sums(y_ptr, places_ptr, weights_ptr, residual_ptr, residual_stride, row, lane, WIDTH, CHOSEN)
     tl.store(out_ptr + row * WIDTH + lane, made, mask=lane < WIDTH)
     x = tl.where(lane < WIDTH, made.to(tl.float32), 0.0)
@@ -86,7 +86,7 @@ class Sum:
         self._made, normed = y.new_empty((rows, width)), y.new_empty((rows, width))
         _combine_norm[(rows,)](
             *(y, routes.places, routes.weights, residual, residual.stride(0), self._made, weight, normed, epsilon),
-            *(width, chosen, pdl),
+            *(width, chosen, opened(pdl)),
             **_options(pdl) | {"num_warps": min(max(triton.next_power_of_2(width) // 256, 1), 16)},
         )
         return normed
