@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_config import FEW_ROWS
+from parkway.backends.cuda.launch import open_and_wait, opened
 
 _ALONE = 2048
 """Logits that one program routes quicker than several, of which two launches are needed."""
@@ -24,7 +24,6 @@ _SHORT_BLOCK, _BLOCK = 8, 32
 """Rows of a program otherwise, where they are few and where they are many."""
 _LEAST = -3.0e38
 """Below every logit: NaN and -inf are taken for this, so that every row has its number of different experts."""
-OPEN = tl.constexpr(2)
 NONE = tl.constexpr(-(1 << 31))
 """Below every logit's integer."""
 
@@ -43,17 +42,6 @@ class Routes:
     row_of: torch.Tensor
     tiles: torch.Tensor
     count: torch.Tensor
-
-
-@triton.jit
-def open_and_wait(PDL: tl.constexpr):
-    """Until what earlier kernels wrote is there. If PDL is OPEN the next kernel's programs come before that: to ask for
-    weights, as they wait for this kernel before they read anything else."""
-    if PDL == OPEN:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    else:
-        wait(PDL)
 
 
 @triton.jit
@@ -220,11 +208,6 @@ def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bo
         **options,
     )
     return made
-
-
-def opened(pdl: bool) -> int:
-    """PDL of kernels whose next one has weights to ask for."""
-    return OPEN.value if pdl else 0
 
 
 def most_tiles(rows: int, count: int, chosen: int, tile: int) -> int:

@@ -9,6 +9,7 @@ import triton.language as tl
 
 from parkway.backends import HeadNorms, Rope
 from parkway.backends.cuda.attention_kernels import PAGE, wait
+from parkway.backends.cuda.launch import open_and_wait, opened
 
 _MOST = tl.constexpr(3.3e38)
 
@@ -45,7 +46,7 @@ def _rms_norm(
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, triton.next_power_of_2(WIDTH))
     weight = tl.load(weight_ptr + lanes, mask=lanes < WIDTH, other=0.0)
-    wait(PDL)
+    open_and_wait(PDL)
     x = tl.load(x_ptr + row * stride + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
     made = x * scale * weight
@@ -149,7 +150,7 @@ def rms_norm(
     out = torch.empty(x.shape, dtype=torch.bfloat16, device=x.device)
     width, added = x.shape[1], x if residual is None else residual
     places = (out, x, x.stride(0), weight, added, added.stride(0), epsilon)
-    _rms_norm[(len(x),)](*places, width, residual is not None, pdl, **_options(width, pdl))
+    _rms_norm[(len(x),)](*places, width, residual is not None, opened(pdl), **_options(width, pdl))
     return out
 
 

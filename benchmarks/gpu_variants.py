@@ -1,7 +1,7 @@
-"""A decode step of a mixture of experts as it is, and with one thing at a time as it was before. Prints only.
+"""A decode step as it is, and with one thing at a time as it was before. Prints only.
 
-`python -m benchmarks.gpu_mixture [VARIANT …] [--streams 1,4,16,64]`: microseconds of a layer of Qwen3-30B-A3B's shape,
-out of steps of a model that has a quarter of its layers and few words, and how many experts such steps have to read.
+`python -m benchmarks.gpu_variants [VARIANT …] [--shape qwen3-30b-a3b:BF16] [--streams 1,4,16,64]`: microseconds of a
+layer, out of steps of a model of the shape that has twelve layers and few words, and how many experts such steps read.
 """
 
 import argparse
@@ -37,10 +37,10 @@ from parkway.request import Request, SamplingParams
 from parkway.runner.load import Model, load_model
 from parkway.weights.shapes import SHAPES
 
-SHAPE, LAYERS, VOCABULARY = "qwen3-30b-a3b", 12, 8192
+SHAPE, LAYERS, VOCABULARY = "qwen3-30b-a3b:BF16", 12, 8192
 STEPS, REPLAYS = 20, 100
 OF_ATTENTION, OF_EXPERT = 2 * 2048 * (4096 + 1024 + 4096 + 128), 2 * 3 * 2048 * 768
-"""Bytes of a layer: what each step reads, what each expert has."""
+"""Bytes of a layer of Qwen3-30B-A3B: what each step reads, what each expert has."""
 
 
 def _late(self: ExactLinears, x: torch.Tensor, matrix: object) -> bool:
@@ -56,7 +56,9 @@ _offered = experts_config.candidates
 
 @contextmanager
 def _opened_late() -> Iterator[None]:
-    with patch.object(experts_route, "opened", int), patch.object(experts_rows, "opened", int):
+    with ExitStack() as undone:
+        for module in (experts_route, experts_rows, rows):
+            undone.enter_context(patch.object(module, "opened", int))
         yield
 
 
@@ -143,21 +145,24 @@ def experts_read(model: Model, counts: list[int]) -> None:
             last = [len(torch.unique(each)) for each in chosen[-LAYERS:]]
             mean, before = sum(last) / LAYERS, streams
             least = (OF_ATTENTION + mean * OF_EXPERT) / ROOFLINE * 1e6
-            print(f"{streams:3} streams: {mean:.1f} experts a layer; its weights alone take {least:.1f} us", flush=True)
+            print(f"{streams:3} streams: {mean:.1f} experts a layer; Qwen3-30B's then take {least:.1f} us", flush=True)
             chosen.clear()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("variants", nargs="*", default=VARIANTS, metavar="VARIANT", help=f"of {', '.join(VARIANTS)}")
+    parser.add_argument("--shape", default=SHAPE, metavar="NAME:TYPE", help=f"of what model ({SHAPE})")
     parser.add_argument("--streams", default="1,4,16,64", metavar="N,N", help="rising row counts (1,4,16,64)")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.streams.split(",")]
-    SHAPES[f"{SHAPE}-short"] = replace(SHAPES[SHAPE], layers=LAYERS, vocabulary=VOCABULARY)
-    model = load_model(Path(f"shape:{SHAPE}-short:BF16"), settings("exact"))
-    experts_read(model, counts)
-    for name in arguments.variants:
-        measure(model, name, counts)
+    name, _, kind = arguments.shape.partition(":")
+    SHAPES[f"{name}-short"] = short = replace(SHAPES[name], layers=LAYERS, vocabulary=VOCABULARY)
+    model = load_model(Path(f"shape:{name}-short:{kind}"), settings("exact"))
+    if short.mixture:
+        experts_read(model, counts)
+    for each in arguments.variants:
+        measure(model, each, counts)
 
 
 if __name__ == "__main__":
