@@ -34,6 +34,7 @@ from parkway.backends.cuda.tuner import Tuner
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
 from parkway.request import Request, SamplingParams
+from parkway.runner import cuda_load
 from parkway.runner.load import Model, load_model
 from parkway.weights.shapes import SHAPES
 
@@ -78,7 +79,12 @@ _BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "without-rings": lambda: patch.object(experts, "candidates", _without_rings),
 }
 """What makes a part as it was."""
-VARIANTS = ("as-is", *_BACK, "all-back")
+_MAYBE: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "guessed-more": lambda: patch.object(experts_few, "ASKED_BYTES", 2048),
+    "early-dense": lambda: patch.object(cuda_load, "EARLY_ABOVE", 0),
+}
+"""What might be better: the latter of models without experts."""
+VARIANTS = ("as-is", *_BACK, *_MAYBE, "all-back")
 
 
 @contextmanager
@@ -87,7 +93,7 @@ def variant(name: str) -> Iterator[None]:
     names = {"as-is": (), "all-back": tuple(_BACK)}.get(name, (name,))
     with ExitStack() as undone:
         for each in names:
-            undone.enter_context(_BACK[each]())
+            undone.enter_context((_BACK | _MAYBE)[each]())
         if names:
             undone.enter_context(patch.object(Tuner, "_save", lambda self: None))
         yield

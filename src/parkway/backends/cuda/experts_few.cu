@@ -20,6 +20,7 @@ struct FewRows {
     int gated;   // which activation
     int listed;  // whether the tiles were there before the kernel ahead began
     int likely;  // experts of which most have rows: the first ones' weights are asked for before the tiles are there
+    int asked;   // so many bytes of each row
 };
 
 constexpr int TALL = 16;
@@ -106,13 +107,12 @@ template <int ROWS, bool GATED> struct Feed {
 // Has the beginning of an item brought into the cache that all share, as if each expert had one tile.
 template <bool GATED> DEVICE void ask(const FewRows &p, int number, int bands) {
 #ifdef HAS_BULK_COPIES
-    constexpr int BYTES = 1024;
     int lane = threadIdx.x % 32, expert = number / bands;
-    if (lane >= TALL || expert >= p.likely || p.columns * 2 < BYTES)
+    if (lane >= TALL || expert >= p.likely || p.columns * 2 < p.asked)
         return;
     int output = number % bands * (GATED ? TALL / 2 : TALL) + (GATED ? lane % 8 : lane);
     if (output < p.outputs)
-        prefetch_bulk(p.weights[GATED && lane >= 8] + ((i64)expert * p.outputs + output) * p.columns, BYTES);
+        prefetch_bulk(p.weights[GATED && lane >= 8] + ((i64)expert * p.outputs + output) * p.columns, p.asked);
 #endif
 }
 

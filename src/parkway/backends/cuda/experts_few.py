@@ -23,6 +23,8 @@ _TALL, _PITCH = 16, 512 + 16
 """Rows of weights of an item; bytes from one row to the next in a ring."""
 OFTEN = 1
 """Places for each expert from which on most experts have some."""
+ASKED_BYTES = 1024
+"""Of a row of weights, what is asked for before it is known whether anybody needs it."""
 
 
 class _FewRows(C.Structure):
@@ -43,6 +45,7 @@ class _FewRows(C.Structure):
         ("gated", C.c_int),
         ("listed", C.c_int),
         ("likely", C.c_int),
+        ("asked", C.c_int),
     ]
 
 
@@ -92,6 +95,7 @@ def launch(
         0 if up is None else GATES[kind],
         ordered,
         0 if ordered or len(y) < weight.count * OFTEN else weight.count,
+        ASKED_BYTES,
     )
     kernel = nvrtc.kernel(SOURCE, line(rows, tiles, gated=up is not None))
     kernel.launch((blocks, 1), 32 * tiles.warps, shared_bytes(rows, tiles), arguments, pdl=pdl)
