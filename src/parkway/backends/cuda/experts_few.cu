@@ -36,7 +36,7 @@ struct Item {
 
     DEVICE Item(const FewRows &p, int number, int bands) : band(number % bands) {
         const int *tile = p.tiles + number / bands * 3;
-        expert = tile[0], first = tile[1], held = tile[2];
+        expert = read_fresh(tile), first = read_fresh(tile + 1), held = read_fresh(tile + 2);
     }
 };
 
@@ -60,7 +60,7 @@ template <int ROWS, bool GATED> struct Feed {
         int place = threadIdx.x % ROWS;
         next_x = nullptr;
         if (place < next.held) {
-            i64 row = p.row_of ? p.row_of[next.first + place] : next.first + place;
+            i64 row = p.row_of ? read_fresh(p.row_of + next.first + place) : next.first + place;
             next_x = p.x + row * p.x_stride + threadIdx.x % 32 / ROWS * 8;
         }
     }
@@ -140,7 +140,7 @@ template <int ROWS, int DEPTH, bool GATED> DEVICE void multiply_few_rows(const F
     ask<GATED>(p, number, bands);
     if (!p.listed)
         wait_for_earlier_kernels();
-    int items = *p.count * bands;
+    int items = read_fresh(p.count) * bands;
     if (number >= items) {
         wait_for_earlier_kernels();
         return;
