@@ -133,7 +133,7 @@ def agreement(types: Sequence[str]) -> None:
         pair = [drawn(type_name, 1000, 4096, seed) for seed in (1, 2)]
         dense, room = (torch.empty(1000 * 4096, dtype=torch.bfloat16, device="cuda") for _ in range(2))
         quantised.dequantise(pair[0], dense.view(1000, 4096))
-        config = linear_config.candidates(16, 1000, 4096, streams=has_warpgroups())[0]
+        config = linear_config.candidates(16, 4096, streams=has_warpgroups())[0]
         for rows in (1, 2, 3, 8, 13, 16, 29, 64):
             x = torch.randn(rows, 4096, device="cuda", dtype=torch.bfloat16)
             exact = x.double() @ dense.view(1000, 4096).double().T
@@ -228,7 +228,7 @@ def many_rows() -> None:
     for shape in (*LAYER[:2], LAYER[3]):
         matrix, x = drawn("Q4_K", *shape[1:3]), torch.randn(512, shape.inputs, device="cuda", dtype=torch.bfloat16)
         room = torch.empty(shape.outputs * shape.inputs, dtype=torch.bfloat16, device="cuda")
-        config = linear_config.candidates(512, *shape[1:3], streams=has_warpgroups())[0]
+        config = linear_config.candidates(512, shape.inputs, streams=has_warpgroups())[0]
         for parts in (1, quantised.splits(*shape[1:3])):
             us = microseconds(partial(many, x, matrix, parts, config, room), 5)
             print(f"512 rows {shape.name}, {parts} splits: {us:.0f} us", flush=True)

@@ -1,5 +1,6 @@
 """Copies as the driver is asked for them, without a device: addresses, bytes, the stream, and what it refuses."""
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from cuda.bindings import driver
 
 from parkway.backends.cuda import device
-from parkway.backends.cuda.device import Device
+from parkway.backends.cuda.device import Device, capturing
 
 
 @pytest.fixture
@@ -37,3 +38,24 @@ def test_a_copy_that_is_refused_is_said(asked: list[tuple[int, ...]]) -> None:
     stream: Any = SimpleNamespace(cuda_stream=8)
     with pytest.raises(RuntimeError, match=r"^a copy of 12 bytes could not be queued: CUDA_ERROR_INVALID_HANDLE$"):
         Device("cuda").copy(page, page, stream)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="captures graphs")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_a_graph_that_has_become_garbage_spoils_no_capture() -> None:
+    """As when a model is loaded where another was: what held the old graphs holds itself."""
+    stream, values = torch.cuda.Stream(), torch.zeros(4, device="cuda")
+    for _ in range(3):
+        graph = torch.cuda.CUDAGraph()
+        with capturing(graph, stream):
+            values.add_(1)
+            cycles: Any = [[] for _ in range(100_000)]
+            for cycle in cycles:
+                cycle.append(cycle)
+            del cycle, cycles
+        graph.replay()
+        held: Any = [graph]
+        held.append(held)
+        del graph, held
+    assert values.tolist() == [3.0] * 4
+    assert gc.isenabled()

@@ -149,7 +149,7 @@ def test_a_planted_order_that_depends_on_the_row_count_is_found(device: torch.de
 @pytest.mark.parametrize("matrices", [1, 2])
 @pytest.mark.parametrize("streams", [False, True])
 def test_candidates_are_few_and_known_to_the_check(rows: int, matrices: int, streams: bool) -> None:
-    named = candidates(rows, 4096, 4096, matrices=matrices, streams=streams)
+    named = candidates(rows, 4096, matrices=matrices, streams=streams)
     assert 1 <= len(named) <= 8
     assert len(set(named)) == len(named)
     assert set(named) <= set(every_candidate(matrices=matrices, streams=streams))

@@ -4,10 +4,12 @@ Every candidate gives the same bits, so this decides about speed alone.
 """
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol
 
-from parkway.backends.cuda.tuner import Tuner
+import torch
+
+from parkway.backends.cuda.tuner import LAUNCHES, Tuner
 
 COLD_BYTES = 150_000_000
 """Candidates are timed on copies of a weight that no cache holds together: in a step, every weight is cold."""
@@ -56,6 +58,15 @@ class Chooser:
         matrices: tuple[Sized, ...],
         launch: Callable[[Any, Any], None],
     ) -> Any:
-        copies = -(-COLD_BYTES // max(1, sum(matrix.bytes for matrix in matrices)))
-        cold = [matrices, *(deepcopy(matrices) for _ in range(copies - 1))]
+        copies = min(LAUNCHES, -(-COLD_BYTES // max(1, sum(matrix.bytes for matrix in matrices))))
+        cold = [matrices, *(tuple(map(_copied, matrices)) for _ in range(copies - 1))]
         return self._tuner.pick(operation, name, offered, lambda config, i: launch(config, cold[i % len(cold)]))
+
+
+def _copied(value: Any) -> Any:
+    """A matrix with tensors of its own. Of a part of a larger memory only that part is copied."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _copied(getattr(value, field.name)) for field in fields(value)})
+    return value

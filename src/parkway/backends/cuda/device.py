@@ -1,8 +1,9 @@
 """Streams, events, graphs and pinned memory. On a machine without a GPU, the CPU in its place: kernels then run in
 Triton's interpreter, and everything is done as soon as it has been asked for."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import psutil
@@ -76,10 +77,24 @@ class Device:
             return run
         self._graph_pool = self._graph_pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        # Another thread may be pinning memory, which a capture forbids all threads unless it is told to mind its own.
-        with torch.cuda.graph(graph, pool=self._graph_pool, stream=stream, capture_error_mode="thread_local"):
+        with capturing(graph, stream, self._graph_pool):
             run()
         return graph.replay
+
+
+@contextmanager
+def capturing(graph: "torch.cuda.CUDAGraph", stream: "torch.cuda.Stream", pool: object = None) -> Iterator[None]:
+    """Inside, what is launched is recorded. Neither other threads nor the garbage collector can spoil it: the former
+    may be pinning memory, which a capture forbids all threads unless it is told to mind its own; the latter may find
+    graphs of a model that has gone, and none may be destroyed meanwhile."""
+    mode, collects = "thread_local", gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):  # type: ignore[arg-type]
+            yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 EARLY_ABOVE = 16

@@ -140,9 +140,10 @@ class ExactExperts:
     def _config(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, pdl: bool) -> ExpertsConfig:
         stacks: Stacks = (how.gate, how.up, how.down)
         gate, as_is = stacks[0], all(isinstance(stack, QuantStack) for stack in stacks)
+        streams = self._streams and gate.rows % 8 == gate.columns % 8 == 0  # rows begin at multiples of 16 bytes
 
         def offered(rows: int) -> Sequence[ExpertsConfig]:
-            named = candidates(rows, streams=self._streams)
+            named = candidates(rows, streams=streams)
             return named[:1] if as_is and rows <= FEW_ROWS else named
 
         drawn: list[torch.Tensor] = []

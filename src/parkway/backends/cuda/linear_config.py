@@ -105,13 +105,14 @@ _MOST = _Table(
 _TABLES = (_FEW, _SOME, _MANY, _MOST)
 
 
-def candidates(rows: int, outputs: int, inputs: int, *, matrices: int = 1, streams: bool) -> list[LinearConfig]:
+def candidates(rows: int, inputs: int, *, matrices: int = 1, streams: bool) -> list[LinearConfig]:
     """Configurations worth timing for up to `rows` rows; the first is a good one without timing.
 
-    `matrices` (two if gated) of `outputs` x `inputs` multiply the rows at once. `streams`: whether STREAM runs here.
+    `matrices` (two if gated) of `inputs` columns multiply the rows at once. `streams`: whether STREAM runs here. It
+    loads rows that begin at multiples of 16 bytes.
     """
     table = next(table for table in _TABLES if rows <= table.rows)
-    return _runnable(table.one if matrices == 1 else table.two, streams)
+    return _runnable(table.one if matrices == 1 else table.two, streams and inputs % 8 == 0)
 
 
 def every_candidate(*, matrices: int = 1, streams: bool) -> list[LinearConfig]:

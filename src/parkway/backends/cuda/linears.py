@@ -113,9 +113,7 @@ class ExactLinears:
             if isinstance(first, QuantMatrix):
                 count = len(matrices)
                 return quantised.candidates(rows, first.type, count, quantised.splits(first.rows, first.columns, count))
-            return linear_config.candidates(
-                rows, first.rows, first.columns, matrices=len(matrices), streams=self._streams
-            )
+            return linear_config.candidates(rows, first.columns, matrices=len(matrices), streams=self._streams)
 
         return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
 

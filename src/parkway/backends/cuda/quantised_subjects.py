@@ -123,7 +123,7 @@ def _of_type(
         for each in (bias, None)
     )
     plain, pair = (every_candidate(type_name, count, splits(_OUTPUTS, columns, count)) for count in (1, 2))
-    decoded = linear_config.candidates(_MANY_ROWS, _OUTPUTS, columns, streams=has_warpgroups())
+    decoded = linear_config.candidates(_MANY_ROWS, columns, streams=has_warpgroups())
     decoded = list(dict.fromkeys([decoded[0], decoded[-1]]))
     made = []
     for rows in heights:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from parkway.backends.bit_check import Verdict
+from parkway.backends.cuda.device import capturing
 
 LAUNCHES = 8
 """Of one candidate in one timed run: enough to hide what a run costs around them."""
@@ -53,7 +54,7 @@ def seconds(launch: Callable[[int], object]) -> float:
     stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):  # others may pin memory
+    with capturing(graph, stream):
         for i in range(LAUNCHES):
             launch(i)
     times = []
