@@ -83,14 +83,14 @@ class Device:
 
 
 @contextmanager
-def capturing(graph: "torch.cuda.CUDAGraph", stream: "torch.cuda.Stream", pool: object = None) -> Iterator[None]:
+def capturing(graph: "torch.cuda.CUDAGraph", stream: "torch.cuda.Stream", pool: Any = None) -> Iterator[None]:
     """Inside, what is launched is recorded. Neither other threads nor the garbage collector can spoil it: the former
     may be pinning memory, which a capture forbids all threads unless it is told to mind its own; the latter may find
     graphs of a model that has gone, and none may be destroyed meanwhile."""
-    mode, collects = "thread_local", gc.isenabled()
+    collects = gc.isenabled()
     gc.disable()
     try:
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):  # type: ignore[arg-type]
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             yield
     finally:
         if collects:
