@@ -15,9 +15,10 @@ import torch
 from benchmarks.gpu_timing import microseconds
 from parkway.backends import Experts
 from parkway.backends.bit_check import check
-from parkway.backends.cuda import experts, experts_rows
+from parkway.backends.cuda import experts_plain, experts_rows, experts_stream
+from parkway.backends.cuda.chooser import bucket
 from parkway.backends.cuda.experts import mixture
-from parkway.backends.cuda.experts_config import STREAM, ExpertsConfig, candidates
+from parkway.backends.cuda.experts_config import PLAIN, ExpertsConfig, candidates
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_route import Routes, route
 from parkway.backends.cuda.experts_stack import Stack
@@ -94,18 +95,23 @@ def _parts(x: torch.Tensor, logits: list[torch.Tensor], stacks: Bf16Stacks, conf
     routes = [route(each, CHOSEN, of_all=False, tile=tile) for each in logits]
     hidden, results = x.new_empty((places, FFN)), x.new_empty((places, WIDTH))
     hidden.normal_()
-    rows = experts_rows.spread(x, routes[0]) if config.kernel == STREAM else x
+    height, spread = min(tile, bucket(len(x))), experts_rows.spread(x, routes[0])
 
-    def product(x: torch.Tensor, routes: Routes, pair: tuple[Stack, Stack | None], out: torch.Tensor) -> None:
-        experts._multiply(x, places // CHOSEN, routes, pair, config, "silu", out, False)
+    def product(rows: torch.Tensor, routes: Routes, pair: tuple[Stack, Stack | None], out: torch.Tensor) -> None:
+        tiles = config.down if pair[1] is None else config.up
+        if config.kernel == PLAIN:
+            ordered = pair[1] is None
+            experts_plain.launch(rows, routes, *pair, height, tiles, "silu", out, ordered=ordered)
+        else:
+            experts_stream.launch(rows if pair[1] is None else spread, routes, *pair, tile, tiles, "silu", out)
 
     parts: dict[str, Callable[[int], object]] = {
         "route": lambda i: route(logits[i % DRAWN], CHOSEN, of_all=False, tile=tile),
-        "up": lambda i: product(rows, routes[i % DRAWN], (gate, up), hidden),
+        "up": lambda i: product(x, routes[i % DRAWN], (gate, up), hidden),
         "down": lambda i: product(hidden, routes[i % DRAWN], (down, None), results),
         "combine": lambda i: experts_rows.combine(results, routes[i % DRAWN], x),
     }
-    if config.kernel == STREAM:
+    if config.kernel != PLAIN:
         parts["spread"] = lambda i: experts_rows.spread(x, routes[i % DRAWN])
     return {name: microseconds(launch, DRAWN) for name, launch in parts.items()}
 

@@ -15,19 +15,8 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.h200 import ANSWER, PROMPT, ROOFLINE, settings
-from parkway.backends.cuda import (
-    experts,
-    experts_config,
-    experts_few,
-    experts_route,
-    experts_router,
-    experts_rows,
-    linear_config,
-    linear_plain,
-    rows,
-)
+from parkway.backends.cuda import experts, experts_route, experts_router, experts_rows, linear_config, rows
 from parkway.backends.cuda.device import EARLY_ABOVE, launches_early
-from parkway.backends.cuda.experts_config import FEW
 from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.tuner import Tuner
@@ -48,13 +37,6 @@ def _late(self: ExactLinears, x: torch.Tensor, matrix: object) -> bool:
     return launches_early(self._device, len(x), EARLY_ABOVE)
 
 
-def _without_rings(*given: Any, **named: Any) -> list[Any]:
-    return [config for config in _offered(*given, **named) if config.kernel != FEW]
-
-
-_offered = experts_config.candidates
-
-
 @contextmanager
 def _opened_late() -> Iterator[None]:
     with ExitStack() as undone:
@@ -70,20 +52,16 @@ def _apart(self: Sum, weight: torch.Tensor, epsilon: float, *, pdl: bool = False
 _few, *_rest = linear_config._TABLES
 _BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "late-linears": lambda: patch.object(ExactLinears, "_early", _late),
-    "nothing-asked": lambda: patch.object(linear_plain, "AHEAD_BYTES", 0),
     "wide-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
-    "nothing-guessed": lambda: patch.object(experts_few, "OFTEN", 1 << 30),
     "opened-late": _opened_late,
     "router-apart": lambda: patch.object(experts_router, "suits", lambda router: False),
     "norms-apart": lambda: patch.object(Sum, "normed", _apart),
-    "without-rings": lambda: patch.object(experts, "candidates", _without_rings),
 }
 """What makes a part as it was."""
 _MAYBE: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "guessed-more": lambda: patch.object(experts_few, "ASKED_BYTES", 2048),
     "early-dense": lambda: patch.object(cuda_load, "EARLY_ABOVE", 0),
 }
-"""What might be better: the latter of models without experts."""
+"""What might be better, of models without experts."""
 VARIANTS = ("as-is", *_BACK, *_MAYBE, "all-back")
 
 

@@ -7,7 +7,7 @@ import torch
 from parkway.backends import Experts
 from parkway.backends.cuda import experts_plain, experts_route, experts_rows, experts_stream
 from parkway.backends.cuda.experts import mixture
-from parkway.backends.cuda.experts_config import FEW, FEW_ROWS, candidates, every_candidate
+from parkway.backends.cuda.experts_config import FEW_ROWS, candidates, every_candidate
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_stack import Stack
 from tests.backends.cuda.offline import Compiled, compile_instead
@@ -42,8 +42,8 @@ def main() -> None:
     ]
     how = Experts(COUNT, CHOSEN, None, None, None, None, "all", False)
     stacks = (_stack(FFN, WIDTH), _stack(FFN, WIDTH), _stack(WIDTH, FFN))
-    for config in (each for each in every_candidate(streams=True) if each.kernel != FEW):
-        for height in (1, 4, 16, FEW_ROWS, FEW_ROWS + 1):
+    for config in every_candidate(streams=True):
+        for height in (1, 16, FEW_ROWS, FEW_ROWS + 1):
             if config in candidates(height, streams=True):
                 x = torch.zeros((height, WIDTH), dtype=torch.bfloat16)
                 sums = mixture(x, torch.zeros((height, COUNT)), how, stacks, x, config, Rooms(), pdl=True)

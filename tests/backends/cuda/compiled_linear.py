@@ -15,8 +15,7 @@ INSTRUCTIONS = ("wgmma.mma_async", "mma.sync", "cp.async.cg", "cp.async.bulk.ten
 def _tell(operation: str, config: LinearConfig, made: Compiled) -> None:
     counts = {name: made.ptx.count(name) for name in INSTRUCTIONS}
     told = {"operation": operation, "config": list(config), "shared": made.shared, "stack": made.stack}
-    order = [made.ptx.find(name) for name in ("prefetch.global.L2", "griddepcontrol.wait", "cp.async")]
-    print(json.dumps(told | {"registers": made.registers, "order": order} | counts))
+    print(json.dumps(told | {"registers": made.registers} | counts))
 
 
 def main() -> None:

@@ -109,7 +109,6 @@ inline u32 __byte_perm(u32 x, u32 y, u32 which) {
 
 inline u32 masked_or(u32 word, u32 mask, u32 bits) { return (word & mask) | bits; }
 inline float divided(float x, float y) { return x / (1 + std::exp(y)); }
-inline int read_fresh(const int *from) { return *from; }
 inline float inverse_root(float x) { return 1 / std::sqrt(x); }
 inline float of_lane_across(float value, int apart) {
     me().shown = &value;

@@ -61,7 +61,7 @@ def test_rows_are_loaded_16_bytes_at_a_time(compiled: list[dict[str, Any]]) -> N
 
 
 def test_each_waits_before_it_reads_rows_and_then_lets_the_next_begin(compiled: list[dict[str, Any]]) -> None:
-    """A norm lets it begin first: what comes next has weights to ask for before it waits for the norm."""
+    """A norm lets it begin first: what comes next may have weights to ask for before it waits for the norm."""
     for each in compiled:
         waits, begins = (each["ptx"].find(f"griddepcontrol.{what}") for what in ("wait", "launch_dependents"))
         earlier, later = (begins, waits) if each["kernel"] == "_rms_norm" else (waits, begins)

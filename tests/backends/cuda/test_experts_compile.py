@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from parkway.backends.cuda import experts_few, experts_router, nvrtc
-from parkway.backends.cuda.experts_config import FEW, PLAIN, STREAM, ExpertsConfig, every_candidate
+from parkway.backends.cuda import experts_router, nvrtc
+from parkway.backends.cuda.experts_config import PLAIN, STREAM, ExpertsConfig
 from parkway.backends.cuda.experts_quantised import lines
 from tests.backends.cuda.compiled_apart import told_by
 from tests.backends.cuda.offline import _resources
@@ -48,20 +48,6 @@ def test_streams_use_bulk_loads(compiled: list[dict[str, Any]]) -> None:
         assert each["wgmma.mma_async"], each
         assert each["cp.async.bulk.tensor"], each
         assert (tiles.warps + 4) * 32 * each["registers"] <= REGISTERS, each
-
-
-def test_rings_of_warps_fit_and_none_spills() -> None:
-    configs = [config for config in every_candidate(streams=True) if config.kernel == FEW]
-    used = {
-        (config.rows, tiles, gated) for config in configs for tiles, gated in ((config.up, True), (config.down, False))
-    }
-    for rows, tiles, gated in used:
-        assert experts_few.shared_bytes(rows, tiles) <= SHARED_BYTES, tiles
-        cubin, said = nvrtc.compiled(experts_few.SOURCE, experts_few.line(rows, tiles, gated=gated), "sm_90a")
-        assert not said
-        stack, registers = _resources(cubin)
-        assert stack == 0, tiles
-        assert registers * 32 * tiles.warps <= REGISTERS, tiles
 
 
 @pytest.mark.parametrize("columns", [2048, 2880, 4096])

@@ -83,6 +83,8 @@ FAULTS = [
     ("first += p.blocks * WIDE", "first += 2 * p.blocks * WIDE"),
     ("apart < 32", "apart < 16"),
     ("int part = 1; part < parts", "int part = 2; part < parts"),
+    ("b[step * 2], b[step * 2 + 1]", "b[0], b[1]"),
+    ("int step = 0; step < 2; step++", "int step = 1; step >= 0; step--"),
 ]
 
 

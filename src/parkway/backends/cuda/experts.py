@@ -11,21 +11,14 @@ from collections.abc import Sequence
 import torch
 
 from parkway.backends import Activation, Experts
-from parkway.backends.cuda import (
-    experts_few,
-    experts_plain,
-    experts_quantised,
-    experts_router,
-    experts_rows,
-    experts_stream,
-)
+from parkway.backends.cuda import experts_plain, experts_quantised, experts_router, experts_rows, experts_stream
 from parkway.backends.cuda.chooser import Chooser, bucket
 from parkway.backends.cuda.device import Device
-from parkway.backends.cuda.experts_config import FEW, FEW_ROWS, STREAM, ExpertsConfig, candidates
+from parkway.backends.cuda.experts_config import FEW_ROWS, STREAM, ExpertsConfig, candidates
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_route import Routes, route
 from parkway.backends.cuda.experts_rows import Sum
-from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
+from parkway.backends.cuda.experts_stack import AnyStack, QuantStack
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linears import Linears
 from parkway.backends.cuda.rows import rms_norm
@@ -71,12 +64,18 @@ def _hidden(
     """activation(x Gᵀ) * (x Uᵀ) by place."""
     gate, up, _ = stacks
     as_is = isinstance(gate, QuantStack) and isinstance(up, QuantStack) and len(x) <= FEW_ROWS
-    rows = experts_rows.spread(x, routes, pdl=pdl) if as_is or config.kernel == STREAM else x
+    ordered = as_is or config.kernel == STREAM
+    if ordered:
+        rows = experts_rows.spread(x, routes, pdl=pdl)
     if isinstance(gate, QuantStack) and isinstance(up, QuantStack) and as_is:
         return experts_quantised.gated(rows, len(x), routes, gate, up, kind, pdl=pdl)
-    hidden = x.new_empty((len(routes.row_of), gate.rows))
     pair = rooms.decoded(gate, 0), rooms.decoded(up, 1)
-    _multiply(rows, len(x), routes, pair, config, kind, hidden, pdl)
+    hidden = x.new_empty((len(routes.row_of), gate.rows))
+    if config.kernel == STREAM:
+        experts_stream.launch(rows, routes, *pair, config.rows, config.up, kind, hidden, pdl=pdl)
+    else:
+        height = _height(config, len(x))
+        experts_plain.launch(x, routes, *pair, height, config.up, kind, hidden, ordered=False, pdl=pdl)
     return hidden
 
 
@@ -86,30 +85,19 @@ def _results(
     """hidden Dᵀ by place."""
     if isinstance(down, QuantStack) and rows <= FEW_ROWS:
         return experts_quantised.linear(hidden, rows, routes, down, pdl=pdl)
+    matrix = rooms.decoded(down, 0)
     results = hidden.new_empty((len(hidden), down.rows))
-    _multiply(hidden, rows, routes, (rooms.decoded(down, 0), None), config, "silu", results, pdl)
+    if config.kernel == STREAM:
+        experts_stream.launch(hidden, routes, matrix, None, config.rows, config.down, "silu", results, pdl=pdl)
+    else:
+        height = _height(config, rows)
+        experts_plain.launch(hidden, routes, matrix, None, height, config.down, "silu", results, ordered=True, pdl=pdl)
     return results
 
 
-def _multiply(
-    x: torch.Tensor,
-    rows: int,
-    routes: Routes,
-    pair: tuple[Stack, Stack | None],
-    config: ExpertsConfig,
-    kind: Activation,
-    y: torch.Tensor,
-    pdl: bool,
-) -> None:
-    """y by place: a gated product, or, with one stack, the plain one, whose x is by place too."""
-    ordered, tiles = pair[1] is None, config.down if pair[1] is None else config.up
-    if config.kernel == STREAM:
-        experts_stream.launch(x, routes, *pair, config.rows, tiles, kind, y, pdl=pdl)
-    elif config.kernel == FEW:
-        experts_few.launch(x, routes, *pair, config.rows, tiles, kind, y, ordered=ordered, pdl=pdl)
-    else:
-        height = min(config.rows, bucket(rows))  # an expert has each row once
-        experts_plain.launch(x, routes, *pair, height, tiles, kind, y, ordered=ordered, pdl=pdl)
+def _height(config: ExpertsConfig, rows: int) -> int:
+    """Rows that an expert may have in a tile: each goes to it once."""
+    return min(config.rows, bucket(rows))
 
 
 class ExactExperts:

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-PLAIN, STREAM, FEW = range(3)
-"""Kernels: `experts_plain`, `experts_stream`, `experts_few`."""
+PLAIN, STREAM = range(2)
+"""Kernels: `experts_plain`, `experts_stream`."""
 FEW_ROWS = 64
-"""Up to so many rows one program sorts them, and quantised experts multiply them as they are."""
+"""Up to so many rows are few: blocks that route them are short, and quantised experts multiply them as they are."""
 REGISTERS = 168
 """A thread's, of STREAM."""
 
@@ -45,24 +45,14 @@ class ExpertsConfig(NamedTuple):
         return Tiles(self.down_outputs, self.down_inputs, self.down_warps, self.down_stages)
 
 
-_ONE = (
-    ExpertsConfig(PLAIN, 64, 32, 128, 4, 5, 64, 128, 4, 5),
-    ExpertsConfig(PLAIN, 64, 16, 256, 4, 4, 32, 256, 4, 3),
-    ExpertsConfig(PLAIN, 64, 32, 256, 4, 3, 32, 128, 4, 6),
-    ExpertsConfig(FEW, 1, 8, 256, 6, 4, 16, 256, 6, 4),
-    ExpertsConfig(FEW, 1, 8, 256, 4, 6, 16, 256, 8, 3),
-    ExpertsConfig(FEW, 2, 8, 256, 6, 4, 16, 256, 6, 4),
-    ExpertsConfig(FEW, 4, 8, 256, 7, 3, 16, 256, 7, 3),
-)
 _FEW = (
     ExpertsConfig(PLAIN, 64, 32, 128, 4, 5, 64, 128, 4, 5),
     ExpertsConfig(PLAIN, 64, 16, 256, 4, 4, 32, 256, 4, 3),
+    ExpertsConfig(PLAIN, 64, 32, 256, 4, 3, 32, 128, 4, 6),
     ExpertsConfig(PLAIN, 64, 64, 128, 4, 4, 64, 256, 4, 3),
+    ExpertsConfig(PLAIN, 64, 64, 64, 4, 6, 128, 64, 4, 6),
     ExpertsConfig(STREAM, 64, 32, 128, 4, 6, 32, 128, 4, 9),
     ExpertsConfig(STREAM, 64, 32, 128, 4, 6, 64, 128, 4, 6),
-    ExpertsConfig(FEW, 4, 8, 256, 7, 3, 16, 256, 7, 3),
-    ExpertsConfig(FEW, 4, 8, 256, 5, 4, 16, 256, 5, 4),
-    ExpertsConfig(FEW, 8, 8, 256, 6, 3, 16, 256, 6, 3),
 )
 _SOME = (
     ExpertsConfig(PLAIN, 64, 64, 64, 4, 6, 128, 64, 4, 6),
@@ -70,9 +60,8 @@ _SOME = (
     ExpertsConfig(STREAM, 64, 64, 128, 4, 4, 64, 128, 4, 6),
     ExpertsConfig(STREAM, 64, 32, 128, 4, 6, 64, 128, 4, 6),
     ExpertsConfig(STREAM, 64, 64, 64, 4, 8, 128, 64, 4, 8),
+    ExpertsConfig(PLAIN, 64, 64, 128, 4, 3, 64, 128, 4, 5),
     ExpertsConfig(PLAIN, 64, 64, 128, 4, 4, 128, 128, 4, 4),
-    ExpertsConfig(FEW, 8, 8, 256, 6, 3, 16, 256, 6, 3),
-    ExpertsConfig(FEW, 8, 8, 256, 4, 4, 16, 256, 4, 4),
 )
 _MANY = (
     ExpertsConfig(STREAM, 128, 128, 64, 8, 4, 256, 64, 8, 4),
@@ -82,20 +71,19 @@ _MANY = (
     ExpertsConfig(PLAIN, 64, 64, 64, 4, 6, 128, 64, 4, 6),
     ExpertsConfig(PLAIN, 128, 64, 64, 4, 4, 128, 64, 4, 4),
 )
-_TABLES = {4: _ONE, 16: _FEW, FEW_ROWS: _SOME}
-"""By the most rows that they are for. Of few rows, weights must come to many programs at once."""
+_EDGE = 16
+"""Rows up to which weights must come to many programs at once."""
 
 
 def candidates(rows: int, *, streams: bool) -> list[ExpertsConfig]:
     """Configurations worth timing for up to `rows` rows; the first is a good one without timing.
 
-    `streams`: whether STREAM and FEW run here.
+    `streams`: whether STREAM runs here.
     """
-    table = next((table for most, table in _TABLES.items() if rows <= most), _MANY)
+    table = _FEW if rows <= _EDGE else _SOME if rows <= FEW_ROWS else _MANY
     return [config for config in table if streams or config.kernel == PLAIN]
 
 
 def every_candidate(*, streams: bool) -> list[ExpertsConfig]:
     """All that `candidates` may ever name."""
-    edges = (*_TABLES, FEW_ROWS + 1)
-    return list(dict.fromkeys(config for rows in edges for config in candidates(rows, streams=streams)))
+    return list(dict.fromkeys(config for rows in (1, 64, 65) for config in candidates(rows, streams=streams)))

@@ -54,14 +54,14 @@ def weight_map(weight: torch.Tensor, rows: int, columns: int) -> TensorDescripto
 
 
 def opened(pdl: bool) -> int:
-    """PDL of kernels whose next one has weights to ask for."""
+    """PDL of kernels that let the next one come before they wait themselves."""
     return OPEN.value if pdl else 0
 
 
 @triton.jit
 def open_and_wait(PDL: tl.constexpr):
-    """Until what earlier kernels wrote is there. If PDL is OPEN the next kernel's programs come before that: to ask for
-    weights, as they wait for this kernel before they read anything else."""
+    """Until what earlier kernels wrote is there. If PDL is OPEN the next kernel's programs come before that: some begin
+    with weights, and all wait for this kernel before they read anything else."""
     if PDL == OPEN:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()

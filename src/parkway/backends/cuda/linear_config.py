@@ -7,8 +7,6 @@ from parkway.backends import Activation
 
 PLAIN, STREAM = range(2)
 """Kernels: `linear_plain`, `linear_stream`."""
-FEW_ROWS = 16
-"""Up to so many rows tiles are as low as the matrix unit's."""
 GATES: Mapping[Activation, int] = {"silu": 1, "gelu": 2, "clamped": 3}
 """What kernels call an activation; 0 where nothing is gated."""
 
@@ -39,7 +37,7 @@ class _Table(NamedTuple):
 
 
 _FEW = _Table(
-    FEW_ROWS,
+    16,
     (
         LinearConfig(PLAIN, 16, 64, 128, 4, 5),
         LinearConfig(PLAIN, 16, 32, 128, 4, 7),

@@ -10,22 +10,9 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from parkway.backends.cuda.attention_kernels import wait
-from parkway.backends.cuda.linear_config import FEW_ROWS, LinearConfig
-
-AHEAD_BYTES = 8192
-"""Of each row of weights, what is asked for while the kernels ahead still work, where rows are few."""
-
-
-@triton.jit
-def _ask(weight_ptr, rows, inputs, LINES: tl.constexpr):
-    """Has the first lines of 128 bytes of some rows of weights brought into the cache that all share."""
-    column = tl.minimum(64 * tl.arange(0, LINES), inputs - 1)
-    at = (weight_ptr + rows[:, None] * inputs + column[None, :]).to(tl.int64)
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1
-    )
+from parkway.backends.cuda.linear_config import LinearConfig
 
 
 @triton.jit
@@ -63,13 +50,14 @@ def plain_kernel(
     RESIDUAL: tl.constexpr,
     WHOLE_STEPS: tl.constexpr,
     PDL: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):
     """y [rows, outputs] = x [rows, inputs] Wᵀ + bias + residual; if GATED, activation(x Wᵀ) * (x Upᵀ).
 
-    WHOLE_STEPS: `inputs` is a multiple of TILE_INPUTS. AHEAD: lines of each weight row to ask for early. Programs of
-    the same weights are neighbours.
+    WHOLE_STEPS: `inputs` is a multiple of TILE_INPUTS. Programs of the same weights are neighbours.
     """
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     row_tiles = tl.cdiv(rows, TILE_ROWS)
     first_row = tl.program_id(0) % row_tiles * TILE_ROWS
     first_output = tl.program_id(0) // row_tiles * TILE_OUTPUTS
@@ -85,11 +73,6 @@ def plain_kernel(
     if GATED:
         up_at = up_ptr + weight_row[None, :] * inputs + step[:, None]
         up_total = tl.zeros((TILE_ROWS, TILE_OUTPUTS), tl.float32)
-    if AHEAD:
-        _ask(weight_ptr, weight_row, inputs, AHEAD)
-        if GATED:
-            _ask(up_ptr, weight_row, inputs, AHEAD)
-    wait(PDL)
     for k in range(0, inputs, TILE_INPUTS):
         if WHOLE_STEPS:
             x = tl.load(x_at, mask=in_rows, other=0.0)
@@ -155,7 +138,6 @@ def launch(
         RESIDUAL=residual is not None,
         WHOLE_STEPS=inputs % tile.inputs == 0,
         PDL=pdl,
-        AHEAD=triton.next_power_of_2(min(AHEAD_BYTES, 2 * inputs) // 128) if pdl and tile.rows == FEW_ROWS else 0,
         num_warps=tile.warps,
         num_stages=tile.stages,
         enable_fp_fusion=False,

@@ -42,22 +42,6 @@ template <int ROWS, bool BY_ROW = false> struct OneWarp {
     }
 };
 
-// total [16 x 8] += 16 rows of weights times 8 rows of activations, TILE_COLUMNS of each, which lie X_PITCH bytes apart in
-// shared memory: `weights` and `x` are where this lane begins to read, OneWarp<.., true>::lane_at() behind the first row.
-DEVICE void multiply_step(float (&total)[4], const u8 *weights, const u8 *x) {
-#pragma unroll
-    for (int at = 0; at < X_PITCH - 16; at += 64) {
-        u32 b[4];
-        load_matrices(b, x + at);
-#pragma unroll
-        for (int step = 0; step < 2; step++) {
-            u32 a[4];
-            load_matrices(a, weights + at + step * 32);
-            multiply_16x8(total, a, b[step * 2], b[step * 2 + 1]);
-        }
-    }
-}
-
 #ifdef HAS_WGMMA
 // Four warps at once, which decode the next words meanwhile. Two words are a batch; fragments of two batches are kept.
 template <int TOKENS> struct FourWarps {

@@ -24,13 +24,6 @@ DEVICE void copy16_near(void *to, const void *from, bool there) {
                  : "memory");
 }
 
-// A number as it lies in the cache that all share, whatever the multiprocessor's own has kept of an earlier kernel's.
-DEVICE int read_fresh(const int *from) {
-    int number;
-    asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(number) : "l"(from) : "memory");
-    return number;
-}
-
 // Everything copied since the last group becomes a group.
 DEVICE void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -6,7 +6,6 @@
 // GROUP warps with bands of their own walk side by side and share activations. Tiles come through rings DEPTH tiles
 // long. Which of these, and which matrix unit: no output depends on it.
 #include "decoders.h"
-#include "gates.h"
 #include "matrix_unit.h"
 #include "ptx.h"
 #include "quants.h"
@@ -27,6 +26,19 @@ DEVICE void store(const Product &p, int row, int output, float value) {
 }
 
 template <int PAIRS, int TOKENS> using Totals = float[PAIRS][TOKENS / 8][4];
+
+// What `linear_plain.product` computes, in the same order.
+DEVICE float product(int kind, float gate, float up) {
+    if (kind == 1)
+        return __fmul_rn(divided(gate, __fsub_rn(0.0f, gate)), up);
+    if (kind == 2) {
+        float cube = __fadd_rn(__fmul_rn(__fmul_rn(gate, 0.044715f), gate), 1.0f);
+        return __fmul_rn(divided(gate, __fmul_rn(__fsub_rn(0.0f, __fmul_rn(gate, 1.5957691216057308f)), cube)), up);
+    }
+    gate = fminf(gate, 7.0f);
+    up = __fadd_rn(fminf(fmaxf(up, -7.0f), 7.0f), 1.0f);
+    return __fmul_rn(divided(gate, __fsub_rn(0.0f, __fmul_rn(gate, 1.702f))), up);
+}
 
 // `other`: of a warp with one band the other matrix's totals, if there are two matrices.
 template <int BANDS, int PAIRS, int TOKENS>
