@@ -35,7 +35,7 @@ from parkway.backends.cuda.quantised_config import (
 from parkway.backends.cuda.quantised_pack import LAYOUTS
 from parkway.backends.cuda.quantised_subjects import wide_blocks
 from parkway.backends.cuda.tuner import Tuner
-from parkway.backends.cuda.weights import together
+from parkway.backends.cuda.weights import CudaMatrix, DenseMatrix, together
 from parkway.errors import Unsupported
 from tests.backends.cuda import emulated
 from tests.backends.cuda.drawn_quants import BF16, activations, bits, by_split, decoded, drawn, raw_rows
@@ -194,9 +194,29 @@ def test_a_backend_multiplies_many_rows_as_few(device: torch.device, tmp_path: P
 
 
 def test_matrices_of_one_type_become_one(device: torch.device) -> None:
-    q, k, other = drawn("Q4_K", 16, 512, device), drawn("Q4_K", 8, 512, device), drawn("Q6_K", 8, 512, device)
-    assert [(part.rows, heights) for part, heights in together([q, k]).parts] == [(24, [16, 8])]
-    assert [(part.rows, heights) for part, heights in together([q, other]).parts] == [(16, [16]), (8, [8])]
+    """Whatever lies between them; but those whose rows fill no tiles stay apart."""
+    q, k, v = drawn("Q4_K", 16, 512, device), drawn("Q4_K", 8, 512, device), drawn("Q6_K", 8, 512, device)
+    dense, odd = DenseMatrix(torch.zeros(4, 512, dtype=torch.bfloat16, device=device)), drawn("Q6_K", 5, 512, device)
+    assert _joined(q, k) == ([(24, [16, 8])], (0, 1))
+    assert _joined(q, v, k) == ([(24, [16, 8]), (8, [8])], (0, 2, 1))
+    assert _joined(dense, v, dense, odd) == ([(8, [4, 4]), (13, [8, 5])], (0, 2, 1, 3))
+    assert _joined(odd, v) == ([(5, [5]), (8, [8])], (0, 1))
+
+
+def _joined(*matrices: CudaMatrix) -> tuple[list[tuple[int, list[int]]], tuple[int, ...]]:
+    made = together(matrices)
+    return [(part.rows, heights) for part, heights in made.parts], made.places
+
+
+def test_a_bias_stays_with_its_matrix(device: torch.device) -> None:
+    values, bias = torch.ones(4, 512, dtype=torch.bfloat16, device=device), torch.arange(4.0, device=device)
+    with_one, without = DenseMatrix(values, bias), DenseMatrix(values)
+    made = together([with_one, without, with_one])
+    assert made.places == (0, 2, 1)
+    biases = [part.bias for part, _ in made.parts]
+    assert biases[0] is not None
+    assert biases[0].tolist() == [0, 1, 2, 3] * 2
+    assert biases[1] is None
 
 
 @pytest.mark.skipif(not ON_GPU, reason="launches and graphs are the GPU's")

@@ -149,7 +149,7 @@ class CudaOps:
         made: list[torch.Tensor] = []
         for matrix, widths in weights.parts:
             made += self._linears.rows(x, matrix).split(widths, dim=1)
-        return tuple(made)
+        return tuple(made[place] for place in weights.places)
 
     def linear_add(self, x: torch.Tensor, weight: CudaMatrix, residual: Rows) -> torch.Tensor:
         return self._linears.rows(x, weight, self._added(residual))

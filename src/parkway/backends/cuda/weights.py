@@ -41,9 +41,11 @@ CudaMatrix = DenseMatrix | QuantMatrix
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Matrices that multiply the same rows, side by side where they can be; each part with its matrices' heights."""
+    """Matrices that multiply the same rows, side by side where they can be: parts, each with its matrices' heights.
+    `places`: where among the results of all parts each matrix has its own."""
 
     parts: tuple[tuple[CudaMatrix, list[int]], ...]
+    places: tuple[int, ...]
 
 
 def pack(
@@ -61,16 +63,30 @@ def pack(
 
 
 def together(matrices: Sequence[CudaMatrix]) -> Together:
-    """Dense matrices become one, and so do quantised ones of one type; others stay apart."""
-    heights = [matrix.rows for matrix in matrices]
-    quants = [matrix for matrix in matrices if isinstance(matrix, QuantMatrix)]
-    if len(quants) == len(matrices) and quantised.stackable(quants):
-        return Together(((quantised.stacked(quants), heights),))
-    dense = [matrix for matrix in matrices if isinstance(matrix, DenseMatrix)]
-    if len(dense) < len(matrices):
-        return Together(tuple((matrix, [matrix.rows]) for matrix in matrices))
-    biases = [matrix.bias for matrix in dense]
-    bias = torch.cat([each for each in biases if each is not None]) if any(b is not None for b in biases) else None
-    if bias is not None and len(bias) < sum(heights):
-        raise ValueError("some of the matrices have a bias and some have none")
-    return Together(((DenseMatrix(torch.cat([matrix.values for matrix in dense]), bias), heights),))
+    """Matrices of one kind become one; quantised ones whose rows don't fill their tiles stay apart."""
+    kinds = [_kind(matrix) for matrix in matrices]
+    alike = [[place for place, each in enumerate(kinds) if each == kind] for kind in dict.fromkeys(kinds)]
+    made: list[tuple[CudaMatrix, list[int]]] = []
+    for places in alike:
+        made += _joined([matrices[place] for place in places])
+    order = [place for places in alike for place in places]
+    return Together(tuple(made), tuple(order.index(place) for place in range(len(matrices))))
+
+
+def _kind(matrix: CudaMatrix) -> tuple[str, int, bool]:
+    """Of what only matrices that have it in common can become one."""
+    return matrix.type if isinstance(matrix, QuantMatrix) else "", matrix.columns, matrix.bias is None
+
+
+def _joined(alike: Sequence[CudaMatrix]) -> list[tuple[CudaMatrix, list[int]]]:
+    heights = [matrix.rows for matrix in alike]
+    quants = [matrix for matrix in alike if isinstance(matrix, QuantMatrix)]
+    if quants and quantised.stackable(quants):
+        return [(quantised.stacked(quants), heights)]
+    if quants:
+        return [(matrix, [matrix.rows]) for matrix in quants]
+    dense = [matrix for matrix in alike if isinstance(matrix, DenseMatrix)]
+    biases = [matrix.bias for matrix in dense if matrix.bias is not None]
+    return [
+        (DenseMatrix(torch.cat([matrix.values for matrix in dense]), torch.cat(biases) if biases else None), heights)
+    ]

@@ -1,0 +1,47 @@
+"""Models whose matrices are of several types, on the GPU backend beside the CPU's: on a GPU, or on the CPU under Triton's
+interpreter and the host's compiler."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from parkway.backends.bit_check import Verdict
+from parkway.backends.cuda import nvrtc
+from parkway.backends.cuda.device import Device
+from parkway.config import EngineSettings
+from parkway.request import Request, SamplingParams
+from parkway.runner import cuda_load
+from parkway.runner.cpu_load import load_on_cpu
+from parkway.runner.cuda_load import load_on_gpu
+from parkway.weights import open_checkpoint, random_checkpoint
+from tests.backends.cuda import emulated
+from tests.backends.cuda.interpreted import mend
+from tests.runner.test_cuda_runner import answers
+
+if not torch.cuda.is_available():
+    mend()
+
+pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
+
+SETTINGS = EngineSettings(ctx_size=128, parallel=1, batch_size=32, activations="f32")
+HOW = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=1)
+REQUEST = Request(id=0, prompt=[(i * 31) % 512 for i in range(20)], sampling=HOW, seed=0)
+
+
+@pytest.mark.parametrize("shape", ["tiny-qwen3", "tiny-qwen35"])
+def test_both_backends_agree_but_for_rounding(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices that multiply the same rows are sorted by type on the way, and their results sorted back."""
+    monkeypatch.setattr(random_checkpoint, "_POOL_BYTES", 1 << 20)
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(nvrtc, "kernel", emulated.kernel)
+        monkeypatch.setattr(cuda_load, "kept_verdict", lambda kernels, types, device: Verdict(0, {}, 0.0))
+    checkpoint = open_checkpoint(Path(f"shape:{shape}:Q4_K_M"))
+    models = load_on_cpu(checkpoint, SETTINGS), load_on_gpu(checkpoint, SETTINGS, Device.found())
+    wanted, found = (
+        [each.logprob for output in answers(model, [REQUEST], SETTINGS)[0] for each in output.prompt_logprobs]
+        for model in models
+    )
+    assert len(wanted) == 19
+    assert max(wanted) - min(wanted) > 1
+    assert found == pytest.approx(wanted, abs=0.15)
