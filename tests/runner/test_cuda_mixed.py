@@ -1,5 +1,5 @@
-"""Models whose matrices are of several types, on the GPU backend beside the CPU's: on a GPU, or on the CPU under Triton's
-interpreter and the host's compiler."""
+"""Models whose matrices are of several types, on the GPU backend beside the CPU's: on a GPU, or on the CPU under
+Triton's interpreter and the host's compiler."""
 
 from pathlib import Path
 
