@@ -33,7 +33,7 @@ from parkway.backends.cuda.attention import (
 )
 from parkway.backends.cuda.attention_subjects import AttentionSubject, Shape, subjects
 from parkway.backends.cuda.attention_work import NEVER_WHOLE, Chunks, Lists, Sizes, build
-from parkway.backends.cuda.device import EARLY_ABOVE, Device, launches_early
+from parkway.backends.cuda.device import DENSE
 from parkway.plan.step import PAGE_TOKENS
 
 DEVICE = torch.device("cuda")
@@ -86,7 +86,7 @@ class Bench:
         seen = self.tokens * (self.length - self.tokens) + self.tokens * (self.tokens + 1) // 2
         return 4 * self.chats * seen * SHAPE.heads * SHAPE.head_dim
 
-    def launcher(self, config: Config, pdl: bool = False, abreast: int = NEVER_WHOLE) -> Launch:
+    def launcher(self, config: Config, pdl: int = 0, abreast: int = NEVER_WHOLE) -> Launch:
         """Launches the attention of one layer, and returns the output that all layers share."""
         counts = np.full(self.chats, self.tokens, np.int32)
         firsts = np.cumsum(counts, dtype=np.int32) - counts
@@ -225,8 +225,8 @@ def prefills() -> Iterator[str]:
         yield f"    (height, warps, stages), the first is shipped: {told}"
 
 
-def early(rows: int) -> bool:
-    return launches_early(Device.found(), rows, EARLY_ABOVE)
+def early(rows: int) -> int:
+    return DENSE.of(rows)
 
 
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Launch:
@@ -256,7 +256,7 @@ def compile_side_by_side() -> Iterator[str]:
     yield f"compiled {len(jobs)} kernels"
 
 
-def _compile(number: int, config: Config, pdl: bool) -> None:
+def _compile(number: int, config: Config, pdl: int) -> None:
     if pdl:
         Bench.drawn(1, 100, 1).launcher(config, pdl)(0)
     else:

@@ -87,7 +87,7 @@ def drawn(type_name: str, rows: int, columns: int, seed: int = 0) -> QuantMatrix
     return quantised.pack("drawn", type_name, raw_rows(type_name, rows, columns, seed), columns, torch.device("cuda"))
 
 
-def product(x: torch.Tensor, matrices: Sequence[QuantMatrix], config: QuantConfig, pdl: bool = False) -> torch.Tensor:
+def product(x: torch.Tensor, matrices: Sequence[QuantMatrix], config: QuantConfig, pdl: int = 0) -> torch.Tensor:
     if len(matrices) == 2:
         return quantised.gated(x, matrices[0], matrices[1], config, pdl=pdl)
     return quantised.linear(x, matrices[0], config, pdl=pdl)
@@ -153,7 +153,7 @@ def agreement(types: Sequence[str]) -> None:
         print(f"agree {type_name}: same bits as bf16: {told}; error {worst:.1e}", flush=True)
 
 
-def turns(x: torch.Tensor, sets: Sequence[Sequence[QuantMatrix]], config: QuantConfig, pdl: bool = False) -> float:
+def turns(x: torch.Tensor, sets: Sequence[Sequence[QuantMatrix]], config: QuantConfig, pdl: int = 0) -> float:
     """Microseconds of a product, of each set of matrices in turn."""
     return microseconds(lambda i: product(x, sets[i % len(sets)], config, pdl), 2 * len(sets))
 
@@ -195,7 +195,7 @@ class Timing(NamedTuple):
 Sets = Sequence[Sequence[QuantMatrix]]
 
 
-def by_config(x: torch.Tensor, sets: Sets, pdl: bool = False) -> dict[QuantConfig, float]:
+def by_config(x: torch.Tensor, sets: Sets, pdl: int = 0) -> dict[QuantConfig, float]:
     first, count = sets[0][0], len(sets[0])
     every = quantised.candidates(len(x), first.type, count, quantised.splits(first.rows, first.columns, count))
     return {config: turns(x, sets, config, pdl) for config in every}

@@ -81,7 +81,7 @@ def _orders(how: SamplingParams, top: int, rows: int) -> npt.NDArray[np.void]:
 
 
 def _sampling(
-    logits: torch.Tensor, how: SamplingParams, top: int, rows: int, *, pdl: bool
+    logits: torch.Tensor, how: SamplingParams, top: int, rows: int, *, pdl: int
 ) -> tuple[Callable[[], None], torch.Tensor]:
     """A step's sampling of the first rows, and where its results will be."""
     device = logits.device

@@ -1,4 +1,4 @@
-"""A decode step as it is, and with one thing at a time as it was before. Prints only.
+"""A decode step as it is, and with one thing at a time otherwise. Prints only.
 
 `python -m benchmarks.gpu_variants [VARIANT …] [--shape qwen3-30b-a3b:BF16] [--streams 1,4,16,64]`: microseconds of a
 layer, out of steps of a model of the shape that has twelve layers and few words, and how many experts such steps read.
@@ -6,7 +6,7 @@ layer, out of steps of a model of the shape that has twelve layers and few words
 
 import argparse
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.h200 import ANSWER, PROMPT, ROOFLINE, settings
-from parkway.backends.cuda import experts, experts_route, experts_router, experts_rows, linear_config, rows
-from parkway.backends.cuda.device import EARLY_ABOVE, launches_early
+from parkway.backends.cuda import experts, experts_route, experts_router, linear_config, rows
+from parkway.backends.cuda.device import Launches
 from parkway.backends.cuda.experts_rows import Sum
-from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.tuner import Tuner
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
@@ -33,47 +32,32 @@ OF_ATTENTION, OF_EXPERT = 2 * 2048 * (4096 + 1024 + 4096 + 128), 2 * 3 * 2048 * 
 """Bytes of a layer of Qwen3-30B-A3B: what each step reads, what each expert has."""
 
 
-def _late(self: ExactLinears, x: torch.Tensor, matrix: object) -> bool:
-    return launches_early(self._device, len(x), EARLY_ABOVE)
-
-
-@contextmanager
-def _opened_late() -> Iterator[None]:
-    with ExitStack() as undone:
-        for module in (experts_route, experts_rows, rows):
-            undone.enter_context(patch.object(module, "opened", int))
-        yield
-
-
-def _apart(self: Sum, weight: torch.Tensor, epsilon: float, *, pdl: bool = False) -> torch.Tensor:
+def _apart(self: Sum, weight: torch.Tensor, epsilon: float, *, pdl: int = 0) -> torch.Tensor:
     return rows.rms_norm(self.rows(pdl=pdl), weight, epsilon, pdl=pdl)
 
 
+def _all(launches: Launches) -> AbstractContextManager[Any]:
+    return patch.multiple(cuda_load, DENSE=launches, MIXTURE=launches, QUANTISED=launches)
+
+
 _few, *_rest = linear_config._TABLES
-_BACK: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "late-linears": lambda: patch.object(ExactLinears, "_early", _late),
-    "wide-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
-    "opened-late": _opened_late,
+_MANY = 1 << 30
+VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "as-is": nullcontext,
+    "one-by-one": lambda: _all(Launches(_MANY, _MANY)),
+    "ahead": lambda: _all(Launches(0, _MANY)),
+    "behind": lambda: _all(Launches(0, 0)),
+    "less-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
     "router-apart": lambda: patch.object(experts_router, "suits", lambda router: False),
     "norms-apart": lambda: patch.object(Sum, "normed", _apart),
 }
-"""What makes a part as it was."""
-_MAYBE: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "early-dense": lambda: patch.object(cuda_load, "EARLY_ABOVE", 0),
-}
-"""What might be better, of models without experts."""
-VARIANTS = ("as-is", *_BACK, *_MAYBE, "all-back")
+"""Three say when kernels are launched, of any number of rows; the others how parts were before."""
 
 
 @contextmanager
 def variant(name: str) -> Iterator[None]:
     """Everything that is built inside is so. Picks of others than "as-is" are not remembered."""
-    names = {"as-is": (), "all-back": tuple(_BACK)}.get(name, (name,))
-    with ExitStack() as undone:
-        for each in names:
-            undone.enter_context((_BACK | _MAYBE)[each]())
-        if names:
-            undone.enter_context(patch.object(Tuner, "_save", lambda self: None))
+    with VARIANTS[name](), nullcontext() if name == "as-is" else patch.object(Tuner, "_save", lambda self: None):
         yield
 
 
@@ -135,7 +119,9 @@ def experts_read(model: Model, counts: list[int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("variants", nargs="*", default=VARIANTS, metavar="VARIANT", help=f"of {', '.join(VARIANTS)}")
+    parser.add_argument(
+        "variants", nargs="*", default=list(VARIANTS), metavar="VARIANT", help=f"of {', '.join(VARIANTS)}"
+    )
     parser.add_argument("--shape", default=SHAPE, metavar="NAME:TYPE", help=f"of what model ({SHAPE})")
     parser.add_argument("--streams", default="1,4,16,64", metavar="N,N", help="rising row counts (1,4,16,64)")
     arguments = parser.parse_args()

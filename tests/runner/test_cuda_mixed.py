@@ -1,6 +1,7 @@
 """Models whose matrices are of several types, on the GPU backend beside the CPU's: on a GPU, or on the CPU under
 Triton's interpreter and the host's compiler."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from parkway.backends.bit_check import Verdict
 from parkway.backends.cuda import nvrtc
-from parkway.backends.cuda.device import Device
+from parkway.backends.cuda.device import Device, Launches
 from parkway.config import EngineSettings
 from parkway.request import Request, SamplingParams
 from parkway.runner import cuda_load
@@ -45,3 +46,16 @@ def test_both_backends_agree_but_for_rounding(shape: str, monkeypatch: pytest.Mo
     assert len(wanted) == 19
     assert max(wanted) - min(wanted) > 1
     assert found == pytest.approx(wanted, abs=0.15)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="launches and graphs are the GPU's")
+def test_no_bit_depends_on_when_kernels_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = open_checkpoint(Path("shape:tiny-qwen35moe:Q4_K_M"))
+    model = load_on_gpu(checkpoint, SETTINGS, Device.found())
+    how = SamplingParams(max_tokens=40, temperature=0, logprobs=1, ignore_eos=True)
+    requests = [Request(id=number, prompt=REQUEST.prompt[number:], sampling=how, seed=0) for number in range(4)]
+    made = []
+    for launches in (Launches(64, 64), Launches(0, 64), Launches(0, 0)):
+        monkeypatch.setattr(cuda_load, "QUANTISED", launches)
+        made += [answers(model, requests, replace(SETTINGS, parallel=4, ctx_size=512)) for _ in range(3)]
+    assert all(each == made[0] for each in made[1:])

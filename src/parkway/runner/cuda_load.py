@@ -18,7 +18,7 @@ from parkway.backends.bit_check import Verdict
 from parkway.backends.cuda import delta
 from parkway.backends.cuda.attention import Choices, few_candidates, many_candidates
 from parkway.backends.cuda.chooser import Chooser
-from parkway.backends.cuda.device import EARLY_ABOVE, Device
+from parkway.backends.cuda.device import DENSE, MIXTURE, QUANTISED, Device
 from parkway.backends.cuda.experts import ExactExperts
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, stacked
@@ -192,14 +192,11 @@ class CudaModel:
         many = self.verdict.allowed("attention", many_candidates(group, head_dim))
         chooser = Chooser(Tuner(cache_folder() / "tuned" / f"{self.kernels}.json", self.verdict))
         exact = settings.numerics == "exact"
-        mixture = self.family.config.experts is not None
-        dense_above = 0 if mixture else EARLY_ABOVE  # many kernels, none of which lasts long
-        linears = (ExactLinears if exact else FastLinears)(
-            chooser, self.device, self._most_decoded(settings), dense_above
-        )
-        early_above = 0 if self.quantised or mixture else EARLY_ABOVE
+        launches = QUANTISED if self.quantised else MIXTURE if self.family.config.experts else DENSE
+        of = ExactLinears if exact else FastLinears
+        linears = of(chooser, self.device, self._most_decoded(settings), launches)
         experts = ExactExperts(chooser, linears, self.device, rooms)
-        return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, early_above)
+        return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, launches)
 
 
 def _rows(settings: EngineSettings) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from parkway.backends import HeadNorms, Rope
 from parkway.backends.cuda import attention_kernels, rows
 from parkway.backends.cuda.attention import Configs, Scratch, Work, attention, few_candidates, many_candidates
 from parkway.backends.cuda.attention_subjects import Shape
+from parkway.backends.cuda.device import AHEAD, BEHIND
 from parkway.plan.step import PAGE_TOKENS
 from tests.backends.cuda.offline import Compiled, compile_instead
 
@@ -47,24 +48,29 @@ def attend(shape: Shape, config: Configs, apart: int) -> None:
         window=shape.window,
         soft_cap=shape.soft_cap,
         sinks=torch.zeros(heads) if shape.sinks else None,
-        pdl=True,
+        pdl=BEHIND,
     )
 
 
 def row_kernels() -> None:
     made = {name: compile_instead(getattr(rows, name)) for name in ("_embed", "_take", "_rms_norm", "_rope_and_write")}
+    for pdl in (BEHIND, AHEAD):
+        launch_rows(pdl)
+        for name, compiled in made.items():
+            tell(name, compiled[-1], pdl=pdl)
+
+
+def launch_rows(pdl: int) -> None:
     words, values = torch.zeros(ROWS, dtype=torch.int32), torch.zeros(ROWS, 4096, dtype=torch.bfloat16)
-    rows.embed(words, words, words, values, pdl=True)
-    rows.take(values, words, pdl=True)
-    rows.rms_norm(values, torch.zeros(4096), 1e-6, pdl=True)
+    rows.embed(words, words, words, values, pdl=pdl)
+    rows.take(values, words, pdl=pdl)
+    rows.rms_norm(values, torch.zeros(4096), 1e-6, pdl=pdl)
     pool = torch.zeros(2, 3, 2, 8, PAGE_TOKENS, 128, dtype=torch.bfloat16)
     rope, norm = Rope(1e6, 128, "halves"), torch.zeros(128)
     fused = torch.zeros(ROWS, 48 * 128, dtype=torch.bfloat16)
     q, k, v = fused[:, :4096], fused[:, 4096:5120], fused[:, 5120:]
     turns, tables = torch.from_numpy(rope.turns(8)), torch.zeros(2, 5, dtype=torch.int32)
-    rows.rope_and_write(q, k, v, turns, words, words, tables, pool, 1, rope, HeadNorms(norm, norm, 1e-6), pdl=True)
-    for name, compiled in made.items():
-        tell(name, *compiled)
+    rows.rope_and_write(q, k, v, turns, words, words, tables, pool, 1, rope, HeadNorms(norm, norm, 1e-6), pdl=pdl)
 
 
 def tell(kernel: str, compiled: Compiled, **about: Any) -> None:

@@ -28,7 +28,7 @@ class Kernel:
         self._run.restype = C.c_char_p
 
     def launch(
-        self, grid: tuple[int, int], threads: int, shared_bytes: int, arguments: C.Structure, *, pdl: bool
+        self, grid: tuple[int, int], threads: int, shared_bytes: int, arguments: C.Structure, *, pdl: int
     ) -> None:
         """Runs it. Raises RuntimeError if its threads wait for each other in a way that a GPU's may not."""
         assert not pdl

@@ -13,7 +13,7 @@ import torch
 from parkway.backends.bit_check import Verdict
 from parkway.backends.cuda import linear, nvrtc, quantised, quantised_many
 from parkway.backends.cuda.chooser import Chooser
-from parkway.backends.cuda.device import Device
+from parkway.backends.cuda.device import AHEAD, BEHIND, ONE_BY_ONE, Device
 from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.quantised import QuantConfig
@@ -220,21 +220,22 @@ def test_a_bias_stays_with_its_matrix(device: torch.device) -> None:
 
 
 @pytest.mark.skipif(not ON_GPU, reason="launches and graphs are the GPU's")
-def test_dependent_launches_in_a_graph(device: torch.device) -> None:
+@pytest.mark.parametrize("launched", [BEHIND, AHEAD])
+def test_dependent_launches_in_a_graph(device: torch.device, launched: int) -> None:
     matrix = drawn("Q4_K", 256, 256, device)
     config = every_candidate("Q4_K", 1, 1)[0]
     x = activations(4, 256, device).contiguous()
 
-    def chain(pdl: bool) -> torch.Tensor:
+    def chain(pdl: int) -> torch.Tensor:
         y = x
         for _ in range(20):
             y = quantised.linear(y, matrix, config, residual=y, pdl=pdl)
         return y
 
-    expected = chain(False)
+    expected = chain(ONE_BY_ONE)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        made = chain(True)
+        made = chain(launched)
     for _ in range(5):
         graph.replay()
     assert torch.equal(bits(made), bits(expected))

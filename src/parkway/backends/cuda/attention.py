@@ -119,7 +119,7 @@ def attention(
     soft_cap: float = 0.0,
     sinks: torch.Tensor | None = None,
     split: int = SPLIT,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """softmax(scale q kᵀ) v of every row over its chat's positions up to its own: the last `window`, or all where 0.
 
@@ -159,11 +159,11 @@ def _scales(scale: float, soft_cap: float) -> tuple[float, float]:
     return scale / math.log(2), 0.0
 
 
-def _options(config: Config, pdl: bool) -> dict[str, int | bool]:
+def _options(config: Config, pdl: int) -> dict[str, int | bool]:
     options: dict[str, int | bool] = {"HEIGHT": config.height, "num_warps": config.warps, "num_stages": config.stages}
     if config.registers:
         options["maxnreg"] = config.registers
-    return options | {"enable_fp_fusion": False, "launch_pdl": pdl}
+    return options | {"enable_fp_fusion": False, "launch_pdl": bool(pdl)}
 
 
 def side_by_side(device: torch.device, kv_heads: int) -> int:

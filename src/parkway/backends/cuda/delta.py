@@ -143,7 +143,7 @@ def delta_net(
     at: Runs,
     config: Config,
     *,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """`Operations.delta_net` of bf16 rows with any distance between them."""
     shape, layer = states.shape, how.layer
@@ -156,7 +156,7 @@ def delta_net(
     shares = torch.empty(count, shape.v_heads, 4, BLOCK, BLOCK, dtype=torch.bfloat16, device=device)
     factors = torch.empty(count, shape.v_heads, 4, BLOCK, dtype=torch.float32, device=device)
     workspace = (block_keys, shares, factors)
-    options = {"enable_fp_fusion": False, "launch_pdl": pdl}
+    options = {"enable_fp_fusion": False, "launch_pdl": bool(pdl)}
     delta_kernels.prepare[(count, shape.v_heads)](
         *(*workspace, mixed, a, a.stride(0), b, b.stride(0), how.decay, how.bias, at.runs, at.blocks),
         *(keys, keys.stride(0), gains, gains.stride(0), *heads, how.tiled, pdl),

@@ -119,7 +119,7 @@ def inputs(
     heads: tuple[int, int, int, int],
     epsilon: float,
     *,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """q, k and v of the delta rule side by side, bf16 [rows, channels], of bf16 rows with any distance between them.
 
@@ -141,7 +141,7 @@ def inputs(
 
 
 def gated_norm(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, epsilon: float, *, pdl: bool = False
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, epsilon: float, *, pdl: int = 0
 ) -> torch.Tensor:
     """rms_norm of every head of x, as wide as float32 `weight`, times silu(gate): bf16 [rows, width], in fp32 rounded
     once."""
@@ -160,5 +160,5 @@ def tile_heads(heads: int, dim: int) -> int:
     return min(int(triton.next_power_of_2(heads)), most)
 
 
-def _options(pdl: bool) -> dict[str, int | bool]:
-    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": pdl}
+def _options(pdl: int) -> dict[str, int | bool]:
+    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": bool(pdl)}

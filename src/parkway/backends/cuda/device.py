@@ -4,7 +4,7 @@ Triton's interpreter, and everything is done as soon as it has been asked for.""
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -97,15 +97,24 @@ def capturing(graph: "torch.cuda.CUDAGraph", stream: "torch.cuda.Stream", pool: 
             gc.enable()
 
 
-EARLY_ABOVE = 16
-"""Rows of a dense model's step above which its kernels are launched before those ahead of them have ended (programmatic
-dependent launch). With few rows, whose products leave room on every multiprocessor, programs that come early take it
-from those that work; quantised products, which are short, gain at any row count."""
+ONE_BY_ONE, BEHIND, AHEAD = range(3)
+"""When a kernel is launched: when the one in front of it has ended; when all programs of that one are past their own
+wait (programmatic dependent launch); or when they have begun, so that many kernels may be there and load weights."""
 
 
-def launches_early(device: Device, rows: int, above: int) -> bool:
-    """Whether kernels for so many rows are launched before those ahead of them have ended."""
-    return device.is_gpu and rows > above
+class Launches(NamedTuple):
+    """How a model's kernels follow each other: in steps of so many rows at most ONE_BY_ONE, then AHEAD, then BEHIND."""
+
+    one_by_one: int
+    ahead: int
+
+    def of(self, rows: int) -> int:
+        return ONE_BY_ONE if rows <= self.one_by_one else AHEAD if rows <= self.ahead else BEHIND
+
+
+DENSE, MIXTURE, QUANTISED = Launches(16, 16), Launches(0, 0), Launches(1, 16)
+"""Of dense matrices few rows leave room on every multiprocessor, and programs that come early take it from those that
+work. Quantised products and those of experts are short. Timed by benchmarks.gpu_variants."""
 
 
 class Event:

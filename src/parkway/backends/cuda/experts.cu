@@ -23,7 +23,7 @@ DEVICE Product product_of(const ExpertsProduct &p, const int *tile) {
 // Room for NARROW rows is enough for most; ROWS is as many as there may be.
 template <class Type, int BANDS, int NARROW, int ROWS, int GROUP, int DEPTH>
 DEVICE void multiply_experts(const ExpertsProduct &p) {
-    wait_for_earlier_kernels();
+    wait_and_let_others_start(p.first);
     if ((int)blockIdx.y >= *p.count)
         return;
     Product one = product_of(p, p.tiles + 3 * blockIdx.y);

@@ -38,7 +38,7 @@ def mixture(
     config: ExpertsConfig,
     rooms: Rooms,
     *,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> Sum:
     """residual + the sum of the chosen experts' results times their weights, bf16 [rows, width].
 
@@ -59,7 +59,7 @@ def _hidden(
     kind: Activation,
     config: ExpertsConfig,
     rooms: Rooms,
-    pdl: bool,
+    pdl: int,
 ) -> torch.Tensor:
     """activation(x Gᵀ) * (x Uᵀ) by place."""
     gate, up, _ = stacks
@@ -80,7 +80,7 @@ def _hidden(
 
 
 def _results(
-    hidden: torch.Tensor, rows: int, routes: Routes, down: AnyStack, config: ExpertsConfig, rooms: Rooms, pdl: bool
+    hidden: torch.Tensor, rows: int, routes: Routes, down: AnyStack, config: ExpertsConfig, rooms: Rooms, pdl: int
 ) -> torch.Tensor:
     """hidden Dᵀ by place."""
     if isinstance(down, QuantStack) and rows <= FEW_ROWS:
@@ -110,7 +110,7 @@ class ExactExperts:
         self._rooms = rooms
 
     def routed(
-        self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, router: CudaMatrix, *, pdl: bool = False
+        self, x: torch.Tensor, weight: torch.Tensor, epsilon: float, router: CudaMatrix, *, pdl: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`Operations.routed`; which kernels compute it depends on the router alone."""
         if isinstance(router, DenseMatrix) and experts_router.suits(router):
@@ -118,14 +118,12 @@ class ExactExperts:
         normed = rms_norm(x, weight, epsilon, pdl=pdl)
         return normed, self._linears.rows(normed, router, out_dtype=torch.float32)
 
-    def add(
-        self, x: torch.Tensor, logits: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: bool = False
-    ) -> Sum:
+    def add(self, x: torch.Tensor, logits: torch.Tensor, how: Experts, residual: torch.Tensor, *, pdl: int = 0) -> Sum:
         """`Operations.experts_add`."""
         config = self._config(x, how, residual, pdl)
         return mixture(x, logits, how, (how.gate, how.up, how.down), residual, config, self._rooms, pdl=pdl)
 
-    def _config(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, pdl: bool) -> ExpertsConfig:
+    def _config(self, x: torch.Tensor, how: Experts, residual: torch.Tensor, pdl: int) -> ExpertsConfig:
         stacks: Stacks = (how.gate, how.up, how.down)
         gate, as_is = stacks[0], all(isinstance(stack, QuantStack) for stack in stacks)
         streams = self._streams and gate.rows % 8 == gate.columns % 8 == 0  # rows begin at multiples of 16 bytes

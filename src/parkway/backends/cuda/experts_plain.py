@@ -114,7 +114,7 @@ def launch(
     y: torch.Tensor,
     *,
     ordered: bool,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     """Computes y [places, outputs] for tiles of at most `rows` places; `ordered`: x has a row for each place."""
     second = weight if up is None else up

@@ -9,6 +9,7 @@ import torch
 
 from parkway.backends import Activation
 from parkway.backends.cuda import nvrtc, quantised, quantised_many
+from parkway.backends.cuda.device import AHEAD
 from parkway.backends.cuda.experts_config import FEW_ROWS
 from parkway.backends.cuda.experts_route import Routes
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, Stack
@@ -64,7 +65,7 @@ def lines(type_name: str) -> list[str]:
 
 
 def gated(
-    x: torch.Tensor, rows: int, routes: Routes, gate: QuantStack, up: QuantStack, kind: Activation, *, pdl: bool
+    x: torch.Tensor, rows: int, routes: Routes, gate: QuantStack, up: QuantStack, kind: Activation, *, pdl: int
 ) -> torch.Tensor:
     """activation(x Gᵀ + bias) * (x Uᵀ + bias) of x [places, columns], bf16, each expert with at most `rows` places."""
     if gate.type == up.type and gate.bias is None:
@@ -73,7 +74,7 @@ def gated(
     return quantised_many.finished(*sums, gate=GATES[kind])
 
 
-def linear(x: torch.Tensor, rows: int, routes: Routes, stack: QuantStack, *, pdl: bool) -> torch.Tensor:
+def linear(x: torch.Tensor, rows: int, routes: Routes, stack: QuantStack, *, pdl: int) -> torch.Tensor:
     """x Wᵀ + bias of x [places, columns], bf16, each expert with at most `rows` places."""
     return _multiply(x, rows, routes, (stack,), 0, torch.bfloat16, pdl)
 
@@ -85,7 +86,7 @@ def _multiply(
     stacks: tuple[QuantStack, ...],
     gate: int,
     dtype: torch.dtype,
-    pdl: bool,
+    pdl: int,
 ) -> torch.Tensor:
     first, count = stacks[0], len(stacks)
     y = x.new_empty((len(x), first.rows), dtype=dtype)
@@ -94,6 +95,7 @@ def _multiply(
     product = _Product(weights, x.data_ptr(), bias, None, y.data_ptr(), x.stride(0))
     product.columns, product.outputs, product.tiles = first.columns, first.rows, first.matrix.tiles
     product.splits, product.gated, product.floats = 1, gate, dtype == torch.float32
+    product.ahead = pdl == AHEAD
     arguments = _Experts(product, routes.tiles.data_ptr(), routes.count.data_ptr(), first.bytes // first.count)
     kernel = nvrtc.kernel(_SOURCE, _line(first.type, rows))
     room = max(shared_bytes(_CONFIG, height, first.type, count, 1) for height in _heights(rows))

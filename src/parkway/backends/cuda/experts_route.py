@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
+from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_config import FEW_ROWS
-from parkway.backends.cuda.launch import open_and_wait, opened
 
 _ALONE = 2048
 """Logits that one program routes quicker than several, of which two launches are needed."""
@@ -121,7 +121,7 @@ def _route_few(
 ):  # fmt: skip
     """One program: everything."""
     row = tl.arange(0, ROWS)
-    open_and_wait(PDL)
+    wait(PDL)
     order, weights = _choose(logits_ptr, row, rows, ROWS, COUNT, LANES, CHOSEN, OF_ALL, LEAST)
     lane = tl.arange(0, LANES)
     at = row[:, None] * CHOSEN + order - 1
@@ -141,7 +141,7 @@ def _route_block(
     """The choices of a block of rows, and how many of them each expert has."""
     block = tl.program_id(0)
     row = block * ROWS + tl.arange(0, ROWS)
-    open_and_wait(PDL)
+    wait(PDL)
     order, weights = _choose(logits_ptr, row, rows, ROWS, COUNT, LANES, CHOSEN, OF_ALL, LEAST)
     lane = tl.arange(0, LANES)
     at = row[:, None] * CHOSEN + order - 1
@@ -159,7 +159,7 @@ def _place_block(
     block = tl.program_id(0)
     row = block * ROWS + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)
-    open_and_wait(PDL)
+    wait(PDL)
     held = tl.zeros((LANES,), tl.int32)
     earlier = tl.zeros((LANES,), tl.int32)
     for first_block in range(0, blocks, ROWS):
@@ -177,7 +177,7 @@ def _place_block(
         _list_tiles(held, first, tiles_ptr, count_ptr, LANES, TILE)
 
 
-def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bool = False) -> Routes:
+def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: int = 0) -> Routes:
     """Routes rows by fp32 logits [rows, experts]; `of_all`: weights are shares of all experts' powers.
 
     `tile`: most places of a tile.
@@ -185,7 +185,7 @@ def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bo
     rows, count = logits.shape
     made = _room(logits, chosen, most_tiles(rows, count, chosen, tile))
     lanes, height = triton.next_power_of_2(count), triton.next_power_of_2(rows)
-    how = {"OF_ALL": of_all, "LEAST": _LEAST, "PDL": opened(pdl), "enable_fp_fusion": False, "launch_pdl": pdl}
+    how = {"OF_ALL": of_all, "LEAST": _LEAST, "PDL": pdl, "enable_fp_fusion": False, "launch_pdl": bool(pdl)}
     if height * lanes <= _ALONE:
         _route_few[(1,)](
             *(logits, made.experts, made.weights, made.places, made.row_of, made.tiles, made.count, rows),
@@ -201,10 +201,10 @@ def route(logits: torch.Tensor, chosen: int, *, of_all: bool, tile: int, pdl: bo
     _route_block[(blocks,)](
         *(logits, made.experts, made.weights, held, rows, block, count, lanes, chosen), **how, num_warps=warps
     )
-    options: dict[str, Any] = {"num_warps": warps, "launch_pdl": pdl}
+    options: dict[str, Any] = {"num_warps": warps, "launch_pdl": bool(pdl)}
     _place_block[(blocks,)](
         *(made.experts, held, made.places, made.row_of, made.tiles, made.count, rows, blocks),
-        *(block, lanes, chosen, tile, opened(pdl)),
+        *(block, lanes, chosen, tile, pdl),
         **options,
     )
     return made

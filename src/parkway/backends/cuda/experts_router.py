@@ -58,7 +58,7 @@ def shared_bytes(columns: int) -> int:
 
 
 def norm_and_route(
-    x: torch.Tensor, weight: torch.Tensor, epsilon: float, router: DenseMatrix, *, pdl: bool = False
+    x: torch.Tensor, weight: torch.Tensor, epsilon: float, router: DenseMatrix, *, pdl: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(normed, logits): rows.rms_norm, bf16 [rows, width], and its product with the router, fp32 [rows, experts].
 

@@ -12,7 +12,6 @@ import triton.language as tl
 
 from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_route import Routes
-from parkway.backends.cuda.launch import open_and_wait, opened
 
 _TILE = 1024
 """Values of a row that a program has: each is computed by itself, so any number gives the same bits."""
@@ -56,7 +55,7 @@ def _combine_norm(y_ptr, places_ptr, weights_ptr, residual_ptr, residual_stride,
                   WIDTH: tl.constexpr, CHOSEN: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, triton.next_power_of_2(WIDTH))
     norm = tl.load(norm_ptr + lane, mask=lane < WIDTH, other=0.0)
-    open_and_wait(PDL)
+    wait(PDL)
     made = _sums(y_ptr, places_ptr, weights_ptr, residual_ptr, residual_stride, row, lane, WIDTH, CHOSEN)
     tl.store(out_ptr + row * WIDTH + lane, made, mask=lane < WIDTH)
     x = tl.where(lane < WIDTH, made.to(tl.float32), 0.0)
@@ -74,26 +73,26 @@ class Sum:
     residual: torch.Tensor
     _made: torch.Tensor | None = None
 
-    def rows(self, *, pdl: bool = False) -> torch.Tensor:
+    def rows(self, *, pdl: int = 0) -> torch.Tensor:
         """bf16 [rows, width]."""
         if self._made is None:
             self._made = combine(self.results, self.routes, self.residual, pdl=pdl)
         return self._made
 
-    def normed(self, weight: torch.Tensor, epsilon: float, *, pdl: bool = False) -> torch.Tensor:
+    def normed(self, weight: torch.Tensor, epsilon: float, *, pdl: int = 0) -> torch.Tensor:
         """`rows.rms_norm` of the rows, bit for bit the same however many there are."""
         y, residual, routes = self.results, self.residual, self.routes
         (rows, width), chosen = residual.shape, routes.places.shape[1]
         self._made, normed = y.new_empty((rows, width)), y.new_empty((rows, width))
         _combine_norm[(rows,)](
             *(y, routes.places, routes.weights, residual, residual.stride(0), self._made, weight, normed, epsilon),
-            *(width, chosen, opened(pdl)),
+            *(width, chosen, pdl),
             **_options(pdl) | {"num_warps": min(max(triton.next_power_of_2(width) // 256, 1), 16)},
         )
         return normed
 
 
-def spread(x: torch.Tensor, routes: Routes, *, pdl: bool = False) -> torch.Tensor:
+def spread(x: torch.Tensor, routes: Routes, *, pdl: int = 0) -> torch.Tensor:
     """Every row at each of its places, bf16 [rows * chosen, width]."""
     rows, width = x.shape
     chosen = routes.places.shape[1]
@@ -104,7 +103,7 @@ def spread(x: torch.Tensor, routes: Routes, *, pdl: bool = False) -> torch.Tenso
     return y
 
 
-def combine(y: torch.Tensor, routes: Routes, residual: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
+def combine(y: torch.Tensor, routes: Routes, residual: torch.Tensor, *, pdl: int = 0) -> torch.Tensor:
     """residual + a row's results y [places, width] times their weights, in fp32 and in the order of choice; rounded
     once to bf16."""
     rows, width = residual.shape
@@ -117,5 +116,5 @@ def combine(y: torch.Tensor, routes: Routes, residual: torch.Tensor, *, pdl: boo
     return out
 
 
-def _options(pdl: bool) -> dict[str, Any]:
-    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": pdl}
+def _options(pdl: int) -> dict[str, Any]:
+    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": bool(pdl)}

@@ -183,7 +183,7 @@ def launch(
     kind: Activation,
     y: torch.Tensor,
     *,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     """Computes y [places, outputs] of x [places, inputs] for tiles of at most `rows` places."""
     outputs, inputs = weight.rows, weight.columns
@@ -212,5 +212,5 @@ def launch(
         num_warps=4,
         maxnreg=REGISTERS,
         enable_fp_fusion=False,
-        launch_pdl=pdl,
+        launch_pdl=bool(pdl),
     )

@@ -1,21 +1,12 @@
-"""What launches of several kernels share: how wide the device is, maps of matrices for bulk tensor loads, and when the
-next kernel may come."""
-
-# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+"""What launches of several kernels share: how wide the device is, and maps of matrices for bulk tensor loads."""
 
 import functools
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch.utils.weak import WeakTensorKeyDictionary
 from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-from parkway.backends.cuda.attention_kernels import wait
-
-OPEN = tl.constexpr(2)
 
 _kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
@@ -51,19 +42,3 @@ def weight_map(weight: torch.Tensor, rows: int, columns: int) -> TensorDescripto
     if (rows, columns) not in maps:
         maps[rows, columns] = tile_map(weight.detach(), rows, columns)  # an alias: the key must be free to die
     return maps[rows, columns]
-
-
-def opened(pdl: bool) -> int:
-    """PDL of kernels that let the next one come before they wait themselves."""
-    return OPEN.value if pdl else 0
-
-
-@triton.jit
-def open_and_wait(PDL: tl.constexpr):
-    """Until what earlier kernels wrote is there. If PDL is OPEN the next kernel's programs come before that: some begin
-    with weights, and all wait for this kernel before they read anything else."""
-    if PDL == OPEN:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    else:
-        wait(PDL)

@@ -21,7 +21,7 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
-    pdl: bool = False,
+    pdl: int = 0,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """x Wᵀ + bias + residual, `out_dtype` [rows, outputs], into `out` if it is there.
@@ -43,7 +43,7 @@ def gated(
     config: LinearConfig,
     *,
     activation: Activation = "silu",
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, outputs]; arguments as in `linear`, gate and up of one shape."""
     _check(x, gate)

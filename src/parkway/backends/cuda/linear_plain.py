@@ -111,7 +111,7 @@ def launch(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     gate: int = 0,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     """Computes y [rows, outputs] in tiles of `tile`. `gate`: which of `GATES`, where there is an up."""
     rows, outputs = y.shape

@@ -208,7 +208,7 @@ def launch(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     gate: int = 0,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> None:
     """Computes y [rows, outputs] in tiles of `tile`. `gate`: which of `GATES`, where there is an up."""
     rows, outputs = y.shape
@@ -239,5 +239,5 @@ def launch(
         num_warps=4,
         maxnreg=registers(tile, 1 if up is None else 2),
         enable_fp_fusion=False,
-        launch_pdl=pdl,
+        launch_pdl=bool(pdl),
     )

@@ -13,7 +13,7 @@ import torch
 from parkway.backends import Activation
 from parkway.backends.cuda import linear, linear_config, quantised, quantised_many
 from parkway.backends.cuda.chooser import Chooser
-from parkway.backends.cuda.device import EARLY_ABOVE, Device, launches_early
+from parkway.backends.cuda.device import DENSE, ONE_BY_ONE, Device, Launches
 from parkway.backends.cuda.launch import has_warpgroups
 from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.quantised import QuantMatrix
@@ -40,15 +40,14 @@ class Linears(Protocol):
 class ExactLinears:
     """Our kernels, in the configurations of a chooser."""
 
-    def __init__(self, chooser: Chooser, device: Device, values: int = 0, early_above: int = EARLY_ABOVE) -> None:
-        """`values`: of the largest quantised matrix that many rows multiply, whose room is taken now. `early_above`:
-        with more rows than that, products of dense matrices are launched before the kernels ahead of them have ended.
+    def __init__(self, chooser: Chooser, device: Device, values: int = 0, launches: Launches = DENSE) -> None:
+        """`values`: of the largest quantised matrix that many rows multiply, whose room is taken now.
 
         Raises torch.OutOfMemoryError.
         """
         self._chooser = chooser
         self._device = device
-        self._early_above = early_above
+        self._launches = launches
         self._streams = device.is_gpu and has_warpgroups()
         self._decoded = {place: self._empty(values) for place in range(2)}
 
@@ -66,11 +65,11 @@ class ExactLinears:
             return quantised_many.finished(total, bias=matrix.bias, residual=residual, out_dtype=out_dtype)
         suited = self._suited(x, matrix, 0)
         # Kernels read weights before the one in front has ended.
-        pdl = suited is matrix and self._early(x, matrix)
+        pdl = self._early(x) if suited is matrix else ONE_BY_ONE
         return self._product(x, suited, residual, out_dtype, pdl)
 
     def _product(
-        self, x: torch.Tensor, matrix: CudaMatrix, residual: torch.Tensor | None, out_dtype: torch.dtype, pdl: bool
+        self, x: torch.Tensor, matrix: CudaMatrix, residual: torch.Tensor | None, out_dtype: torch.dtype, pdl: int
     ) -> torch.Tensor:
         how: dict[str, Any] = {"bias": matrix.bias, "residual": residual, "out_dtype": out_dtype, "pdl": pdl}
 
@@ -93,7 +92,7 @@ class ExactLinears:
             opened = self._sums(x, gate, parts)
             return quantised_many.finished(opened, self._sums(x, up, parts), gate=GATES[activation])
         pair = self._suited(x, gate, 0), self._suited(x, up, 1)
-        pdl = pair[0] is gate and self._early(x, gate)
+        pdl = self._early(x) if pair[0] is gate else ONE_BY_ONE
 
         def launch(config: Any, both: tuple[Any, ...]) -> torch.Tensor:
             first, second = both
@@ -117,8 +116,8 @@ class ExactLinears:
 
         return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
 
-    def _early(self, x: torch.Tensor, matrix: CudaMatrix) -> bool:
-        return launches_early(self._device, len(x), 0 if isinstance(matrix, QuantMatrix) else self._early_above)
+    def _early(self, x: torch.Tensor) -> int:
+        return self._launches.of(len(x)) if self._device.is_gpu else ONE_BY_ONE
 
     def _suited(self, x: torch.Tensor, matrix: CudaMatrix, place: int) -> CudaMatrix:
         """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""

@@ -36,7 +36,7 @@ class Kernel:
         self._room_bytes = SPARE_BYTES
 
     def launch(
-        self, grid: tuple[int, int], threads: int, shared_bytes: int, arguments: C.Structure, *, pdl: bool
+        self, grid: tuple[int, int], threads: int, shared_bytes: int, arguments: C.Structure, *, pdl: int
     ) -> None:
         """Queues it. pdl: it may begin before the kernel before it has ended, and waits for that one itself."""
         enter_device()

@@ -12,7 +12,7 @@ from parkway.backends import Activation, Attention, DeltaNet, Experts, KvShape, 
 from parkway.backends.cuda import attention, delta, delta_rows, pointwise, rows
 from parkway.backends.cuda.attention import Choices, Scratch, Work
 from parkway.backends.cuda.attention_work import SPLIT, Chunks, Sizes
-from parkway.backends.cuda.device import Device, launches_early
+from parkway.backends.cuda.device import ONE_BY_ONE, Device, Launches
 from parkway.backends.cuda.experts import ExactExperts
 from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.linears import Linears
@@ -78,8 +78,8 @@ Rows = torch.Tensor | Sum
 class CudaOps:
     """Values are bf16 [rows, width], perhaps not added up yet. `begin` a step, then run a model's forward pass.
 
-    `early_above`: with more rows than that, kernels are launched before those ahead of them have ended. `hidden`: what
-    the logits of the newest forward pass are made of.
+    `early`: when this step's kernels are launched, by `launches`. `hidden`: what the logits of the newest forward pass
+    are made of.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class CudaOps:
         experts: ExactExperts,
         choices: Choices,
         device: Device,
-        early_above: int,
+        launches: Launches,
     ) -> None:
         self.step: StepTensors
         self.hidden: torch.Tensor
@@ -98,8 +98,8 @@ class CudaOps:
         self._experts = experts
         self._choices = choices
         self._device = device
-        self._early_above = early_above
-        self.early = False
+        self._launches = launches
+        self.early = ONE_BY_ONE
         partial_bytes = 4 * pool.heads * pool.kv.head_dim
         splits = -(-len(pool.pages) * PAGE_TOKENS // SPLIT)
         self._partials = min(MOST_FEW_ROWS * splits, SCRATCH_BYTES // partial_bytes)
@@ -110,7 +110,7 @@ class CudaOps:
     def begin(self, step: StepTensors) -> None:
         """What is launched from now on computes this step."""
         self.step = step
-        self.early = launches_early(self._device, len(step.tokens), self._early_above)
+        self.early = self._launches.of(len(step.tokens)) if self._device.is_gpu else ONE_BY_ONE
 
     def work_sizes(self, rows: int, chunks: int, pages: int, window: int) -> Sizes:
         """How attention's lists are cut and how long they are, for steps of so many rows in so many chunks, of layers

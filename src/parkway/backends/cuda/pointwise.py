@@ -48,29 +48,29 @@ def _of_two(
     tl.store(out_ptr + row * WIDTH + column, made.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-def scaled(x: torch.Tensor, scale: float, *, pdl: bool = False) -> torch.Tensor:
+def scaled(x: torch.Tensor, scale: float, *, pdl: int = 0) -> torch.Tensor:
     """bf16 x [rows, width], contiguous, times `scale`, in place."""
     _scaled[_grid(x)](x, scale, x.shape[1], _TILE, pdl, **_options(pdl))
     return x
 
 
-def capped(x: torch.Tensor, cap: float, *, pdl: bool = False) -> torch.Tensor:
+def capped(x: torch.Tensor, cap: float, *, pdl: int = 0) -> torch.Tensor:
     """cap * tanh(x / cap) of float32 x [rows, width], contiguous, in place."""
     _capped[_grid(x)](x, cap, 1 / cap, x.shape[1], _TILE, pdl, **_options(pdl))
     return x
 
 
-def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
+def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor, *, pdl: int = 0) -> torch.Tensor:
     """x * sigmoid(gate), bf16 [rows, width]; the gate is as wide as x, or 1 wide. Rows lie any distance apart."""
     return _made(x, gate, True, pdl)
 
 
-def add(x: torch.Tensor, residual: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
+def add(x: torch.Tensor, residual: torch.Tensor, *, pdl: int = 0) -> torch.Tensor:
     """residual + x, bf16 [rows, width], rounded once. Rows lie any distance apart."""
     return _made(x, residual, False, pdl)
 
 
-def _made(x: torch.Tensor, other: torch.Tensor, gate: bool, pdl: bool) -> torch.Tensor:
+def _made(x: torch.Tensor, other: torch.Tensor, gate: bool, pdl: int) -> torch.Tensor:
     out = torch.empty(x.shape, dtype=torch.bfloat16, device=x.device)
     places = (out, x, x.stride(0), other, other.stride(0))
     _of_two[_grid(x)](*places, x.shape[1], gate, other.shape[1] < x.shape[1], _TILE, pdl, **_options(pdl))
@@ -81,5 +81,5 @@ def _grid(x: torch.Tensor) -> tuple[int, int]:
     return len(x), triton.cdiv(x.shape[1], _TILE)
 
 
-def _options(pdl: bool) -> dict[str, Any]:
-    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": pdl}
+def _options(pdl: int) -> dict[str, Any]:
+    return {"num_warps": 4, "enable_fp_fusion": False, "launch_pdl": bool(pdl)}

@@ -144,6 +144,13 @@ DEVICE void store_sums(const Product &p, int owner, int group, int parts, int sp
     store_all<BANDS, PAIRS, TOKENS>(p, owner, totals, other);
 }
 
+DEVICE void wait_and_let_others_start(const Product &p) {
+    if (p.ahead)
+        let_later_kernels_start();
+    wait_for_earlier_kernels();
+    let_later_kernels_start();
+}
+
 template <int GROUP> DEVICE void meet_group(int part) {
     if (GROUP == 1)
         __syncwarp();
@@ -165,8 +172,7 @@ DEVICE void multiply_rows(const Product &p) {
     for (int slot = 0; slot < DEPTH - 1; slot++)
         if (task.tile + slot < task.end)
             ring.fetch(slot);
-    wait_for_earlier_kernels();
-    let_later_kernels_start();
+    wait_and_let_others_start(p);
 #pragma unroll
     for (int slot = 0; slot < DEPTH - 1; slot++) {
         if (task.tile + slot < task.end)
@@ -224,8 +230,7 @@ template <class Type, int BANDS, int ROWS> DEVICE void multiply_few(const Produc
     if (elected())
         ring.fill(task.end - task.tile);
     __syncthreads();
-    wait_for_earlier_kernels();
-    let_later_kernels_start();
+    wait_and_let_others_start(p);
     if (elected())
         x.fill(p, sharer, sharers);
     Totals<PAIRS, 8> totals = {};

@@ -16,6 +16,7 @@ import torch
 
 from parkway.backends import Activation
 from parkway.backends.cuda import nvrtc, quantised_pack
+from parkway.backends.cuda.device import AHEAD
 from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.quantised_config import (
     MAX_ROWS,
@@ -80,7 +81,7 @@ class _Product(C.Structure):
         *[(name, C.c_void_p) for name in ("x", "bias", "residual", "y")],
         *[(name, C.c_int64) for name in ("x_stride", "residual_stride")],
         *[(name, C.c_int32) for name in ("rows", "columns", "outputs", "tiles", "splits", "gated", "floats")],
-        *[(name, C.c_int32) for name in ("group", "depth", "window")],
+        *[(name, C.c_int32) for name in ("group", "depth", "window", "ahead")],
     ]
 
 
@@ -131,13 +132,13 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """x Wᵀ + bias + residual, `out_dtype` [rows, matrix.rows].
 
     x bf16 [rows, columns] of up to 64 rows, at any multiple of 8 apart; bias fp32 [matrix.rows]; residual bf16
-    [rows, matrix.rows]; out_dtype bf16 or fp32. `pdl`: the kernel begins before the one ahead of it in the stream has
-    ended, which must not write the weights. Raises ValueError if shapes or types do not fit.
+    [rows, matrix.rows]; out_dtype bf16 or fp32. `pdl`: when the kernel is launched, as `device` numbers it; the one in
+    front must not write the weights. Raises ValueError if shapes or types do not fit.
     """
     y = x.new_empty((len(x), matrix.rows), dtype=out_dtype)
     _multiply(x, (matrix,), config, y, bias, residual, pdl)
@@ -151,7 +152,7 @@ def gated(
     config: QuantConfig,
     *,
     activation: Activation = "silu",
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]; arguments as in `linear`, gate and up of a type and shape."""
     y = x.new_empty((len(x), gate.rows))
@@ -161,7 +162,7 @@ def gated(
     return y
 
 
-def dequantise(matrix: QuantMatrix, out: torch.Tensor, parts: int = 1, *, pdl: bool = False) -> None:
+def dequantise(matrix: QuantMatrix, out: torch.Tensor, parts: int = 1, *, pdl: int = 0) -> None:
     """Writes the matrix to `out`, bf16 [rows, columns], contiguous; or so many splits of it, one behind the other."""
     if out.shape != (matrix.rows, matrix.columns) or out.dtype != torch.bfloat16 or not out.is_contiguous():
         raise ValueError(f"{out.dtype} {tuple(out.shape)} is no room for {matrix.rows} x {matrix.columns} bf16")
@@ -173,7 +174,7 @@ def dequantise(matrix: QuantMatrix, out: torch.Tensor, parts: int = 1, *, pdl: b
 
 
 def embed_rows(
-    matrix: QuantMatrix, tokens: torch.Tensor, slots: torch.Tensor, last_tokens: torch.Tensor, *, pdl: bool = False
+    matrix: QuantMatrix, tokens: torch.Tensor, slots: torch.Tensor, last_tokens: torch.Tensor, *, pdl: int = 0
 ) -> torch.Tensor:
     """Rows of the matrix by token, bf16 [len(tokens), columns]; a token of -1 is its slot's last one.
 
@@ -200,7 +201,7 @@ def _multiply(
     y: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
-    pdl: bool,
+    pdl: int,
     gate: int = 0,
 ) -> None:
     first, count = matrices[0], len(matrices)
@@ -225,6 +226,7 @@ def _multiply(
         config.group,
         config.depth,
         kept,
+        pdl == AHEAD,
     )
     kernel = nvrtc.kernel(_SOURCE, line(config, len(x), first.type))
     room = shared_bytes(config, len(x), first.type, count, parts, kept)

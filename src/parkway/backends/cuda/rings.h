@@ -18,6 +18,7 @@ struct Product {
     int gated;             // y = activation(x W0ᵀ) * (x W1ᵀ) where not 0; which
     int floats;
     int group, depth, window;  // of multiply_few: warps of a walker, tiles of a ring of weights, of one of activations
+    int ahead;             // whether later kernels may come before this one has waited
 };
 
 DEVICE int split_begin(int tiles, int splits, int split) { return (int)((u32)tiles * split / splits); }

@@ -9,7 +9,6 @@ import triton.language as tl
 
 from parkway.backends import HeadNorms, Rope
 from parkway.backends.cuda.attention_kernels import PAGE, wait
-from parkway.backends.cuda.launch import open_and_wait, opened
 
 _MOST = tl.constexpr(3.3e38)
 
@@ -46,7 +45,7 @@ def _rms_norm(
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, triton.next_power_of_2(WIDTH))
     weight = tl.load(weight_ptr + lanes, mask=lanes < WIDTH, other=0.0)
-    open_and_wait(PDL)
+    wait(PDL)
     x = tl.load(x_ptr + row * stride + lanes, mask=lanes < WIDTH, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
     made = x * scale * weight
@@ -121,7 +120,7 @@ def _rope_and_write(
 
 
 def embed(
-    tokens: torch.Tensor, slots: torch.Tensor, last_tokens: torch.Tensor, table: torch.Tensor, *, pdl: bool = False
+    tokens: torch.Tensor, slots: torch.Tensor, last_tokens: torch.Tensor, table: torch.Tensor, *, pdl: int = 0
 ) -> torch.Tensor:
     """Rows of table bf16 [vocabulary, width] for int32 tokens [rows]; for -1, that of the slot's last token."""
     width = table.shape[1]
@@ -130,7 +129,7 @@ def embed(
     return out
 
 
-def take(x: torch.Tensor, rows: torch.Tensor, *, pdl: bool = False) -> torch.Tensor:
+def take(x: torch.Tensor, rows: torch.Tensor, *, pdl: int = 0) -> torch.Tensor:
     """x[rows] of bf16 [.., width]; row 0 for a negative one."""
     out = torch.empty(len(rows), x.shape[1], dtype=torch.bfloat16, device=x.device)
     _take[(len(rows),)](out, x, x.stride(0), rows, x.shape[1], pdl, **_options(x.shape[1], pdl))
@@ -143,14 +142,14 @@ def rms_norm(
     epsilon: float,
     residual: torch.Tensor | None = None,
     *,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """x / sqrt(mean(x²) + epsilon) * weight of bf16 [rows, width] in fp32, and the residual added where there is one,
     rounded once; weight is float32 [width]."""
     out = torch.empty(x.shape, dtype=torch.bfloat16, device=x.device)
     width, added = x.shape[1], x if residual is None else residual
     places = (out, x, x.stride(0), weight, added, added.stride(0), epsilon)
-    _rms_norm[(len(x),)](*places, width, residual is not None, opened(pdl), **_options(width, pdl))
+    _rms_norm[(len(x),)](*places, width, residual is not None, pdl, **_options(width, pdl))
     return out
 
 
@@ -167,7 +166,7 @@ def rope_and_write(
     rope: Rope | None,
     norms: HeadNorms | None = None,
     *,
-    pdl: bool = False,
+    pdl: int = 0,
 ) -> torch.Tensor:
     """Norms and turns the heads of q, in place, and of k, and writes k and v to the rows' pages. Returns q. Without a
     rope nothing is turned.
@@ -189,7 +188,7 @@ def rope_and_write(
     return q
 
 
-def _options(width: int, pdl: bool) -> dict[str, int | bool]:
+def _options(width: int, pdl: int) -> dict[str, int | bool]:
     """Sixteen values for each thread, if there are enough and as long as a program has so many threads."""
     warps = min(max(triton.next_power_of_2(width) // 512, 1), 16)
-    return {"num_warps": warps, "enable_fp_fusion": False, "launch_pdl": pdl}
+    return {"num_warps": warps, "enable_fp_fusion": False, "launch_pdl": bool(pdl)}

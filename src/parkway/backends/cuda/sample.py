@@ -75,7 +75,7 @@ class Sampler:
         last_tokens: torch.Tensor,
         results: torch.Tensor,
         rows: int,
-        pdl: bool,
+        pdl: int,
     ) -> None:
         """Samples the first `rows` rows of `logits` fp32 [rows, at least vocabulary], as told by `orders` int32
         [rows, ORDER_WORDS], into `results` int32 [rows, RESULT_WORDS].
@@ -85,7 +85,7 @@ class Sampler:
         """
         grid, small_grid = ((self._programs(rows, most), rows) for most in (self.programs, self.programs // 4))
         sizes = {"ID_BITS": (self.vocabulary - 1).bit_length(), "CHUNK": CHUNK, "PDL": pdl}
-        options = {"enable_fp_fusion": False, "launch_pdl": pdl}
+        options = {"enable_fp_fusion": False, "launch_pdl": bool(pdl)}
         row = (logits, logits.stride(0), orders, self._best, self._normalisers, self._tables)
         sums = (*row, self._sums, self.chunks)
         lists = (self._lists, self.list_ids, self._lengths, self._tops)
@@ -105,7 +105,7 @@ class Sampler:
         last_tokens: torch.Tensor,
         results: torch.Tensor,
         rows: int,
-        pdl: bool,
+        pdl: int,
     ) -> None:
         """The same where rows have edits, int32 [rows, EDIT_WORDS], as sample_edits explains.
 
@@ -113,7 +113,7 @@ class Sampler:
         """
         width = -(-self.vocabulary // 16) * 16  # so that rows are loaded 16 bytes at a time
         edited = torch.empty((rows, width), dtype=torch.float32, device=logits.device)
-        options = {"PDL": pdl, "enable_fp_fusion": False, "launch_pdl": pdl, "num_warps": 4}
+        options = {"PDL": pdl, "enable_fp_fusion": False, "launch_pdl": bool(pdl), "num_warps": 4}
         allow_kernel[(self._programs(rows, self.programs), rows)](
             logits, logits.stride(0), orders, edits, place, edited, width, self._edited_orders, self._own,
             self.vocabulary,
