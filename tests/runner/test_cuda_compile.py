@@ -16,9 +16,10 @@ TYPES = ("Q4_K", "Q6_K")
 
 
 class Counted:
-    name, rows, candidates = "counted", 6, tuple((i,) for i in range(7))
+    rows = 6
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, configs: range) -> None:
+        self.name, self.candidates = name, tuple((i,) for i in configs)
         self.runs: Counter[tuple[int, int]] = Counter()
 
     def output(self, config: tuple[int, ...], rows: slice) -> torch.Tensor:
@@ -30,12 +31,26 @@ class Counted:
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_shares_make_a_whole(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    kernels = [Counted(), Counted()]
+    kernels = [Counted("linear", range(7)), Counted("gated", range(7)), Counted("linear", range(2, 7))]
     monkeypatch.setattr(cuda_compile, "subjects", lambda device, types: iter(kernels))
     for share in range(workers):
         cuda_compile.compile_share(share, workers, TYPES)
     expected = {(i, stop): 1 for i in range(7) for stop in (1, 6) if (i, stop) != (3, 6)}
-    assert [each.runs for each in kernels] == [expected, expected]
+    assert [each.runs for each in kernels[:2]] == [expected, expected]
+    assert kernels[2].runs == {(i, stop): 1 for i, stop in expected if i >= 2}
+
+
+def test_no_kernel_is_compiled_in_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    makers: dict[tuple[str, int], set[int]] = {}
+    for share in range(3):
+        subjects = [Counted(name, range(first, 7)) for first in range(3) for name in ("linear", "gated")]
+        monkeypatch.setattr(cuda_compile, "subjects", lambda device, types, made=subjects: iter(made))
+        cuda_compile.compile_share(share, 3, TYPES)
+        for each in subjects:
+            for config, _ in each.runs:
+                makers.setdefault((each.name, config), set()).add(share)
+    assert len(makers) == 14
+    assert all(len(shares) == 1 for shares in makers.values())
 
 
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:

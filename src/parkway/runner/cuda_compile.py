@@ -5,7 +5,6 @@ One process would take a minute, since compiling holds Python's lock. What they 
 They are processes of their own rather than copies of ours, which would run a script that has no main guard once more.
 """
 
-import itertools
 import logging
 import os
 import subprocess
@@ -17,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-from parkway.backends.bit_check import Subject
+from parkway.backends.bit_check import Config, Subject
 from parkway.backends.cuda import (
     attention_subjects,
     delta_subjects,
@@ -66,13 +65,15 @@ def compile_side_by_side(needs: tuple[str, ...]) -> None:
 
 
 def compile_share(share: int, of: int, needs: tuple[str, ...]) -> None:
-    """Runs every `of`-th configuration of every subject once."""
-    device = torch.device("cuda")
-    runs = ((subject, config) for subject in subjects(device, needs) for config in subject.candidates)
-    for subject, config in itertools.islice(runs, share, None, of):
-        with suppress(Exception):  # the check itself meets it again
-            subject.output(config, slice(0, 1))
-            subject.output(config, slice(0, subject.rows))
+    """Runs every `of`-th configuration of an operation, with all subjects that have it: they are of the same kernels,
+    which no two processes should compile."""
+    known: dict[tuple[str, Config], int] = {}
+    for subject in subjects(torch.device("cuda"), needs):
+        for config in subject.candidates:
+            if known.setdefault((subject.name, config), len(known)) % of == share:
+                with suppress(Exception):  # the check itself meets it again
+                    subject.output(config, slice(0, 1))
+                    subject.output(config, slice(0, subject.rows))
 
 
 def _end_with_parent() -> None:
