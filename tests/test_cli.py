@@ -253,7 +253,7 @@ def test_a_shape_or_a_model_but_not_both(capsys: pytest.CaptureFixture[str], arg
         (["serve", "--ctx-size", "5"], "--ctx-size: must be at least 64, not 5"),
         (["serve", "--port", "65536"], "--port: must be between 0 and 65535, not 65536"),
         (["serve", "--drain-seconds", "nan"], "--drain-seconds: must be a number, not 'nan'"),
-        (["bench", "--isa", "sse"], "--isa: must be one of auto, avx512, avx2, portable, not 'sse'"),
+        (["bench", "--isa", "sse"], "--isa: must be one of auto, amx, avx512, avx2, portable, not 'sse'"),
         (["verify", "--device", "tpu"], "--device: must be one of auto, cpu, cuda, not 'tpu'"),
         (["verify", "--seed", "x"], "--seed: must be a whole number, not 'x'"),
         (["serve", "-c", str(10**20)], f"--ctx-size: must be at most 2147483647, not {10**20}"),

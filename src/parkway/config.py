@@ -8,7 +8,7 @@ from typing import Any, Literal
 from parkway.errors import BadSetting
 
 Activations = Literal["int8", "f32"]
-Isa = Literal["auto", "avx512", "avx2", "portable"]
+Isa = Literal["auto", "amx", "avx512", "avx2", "portable"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 Numerics = Literal["exact", "fast"]
 Switch = Literal["on", "off"]

@@ -132,6 +132,7 @@ ROW_CASES = {
     **{f"rms_norm {width}": Case(_norm(width)) for width in (32, 96, 576, 1632)},
     **{f"linear {kind}": Case(_linear(max(96, 2 * block_columns(kind)), (50,), (kind,))) for kind in SUPPORTED},
     "linear of three": Case(_linear(288, (64, 16, 33), ("Q4_1", "Q8_0", "F16"))),
+    "linear of many blocks": Case(_linear(1280, (17, 16, 20), ("Q4_0", "Q8_0", "Q6_K"))),
     "linear one block": Case(_linear(32, (17,), ("Q4_0",))),
     "linear normed": Case(_normed_linear),
     "linear biased": Case(_biased),

@@ -22,7 +22,7 @@ from parkway.weights.checkpoint import RawTensor
 from tests.quantised import quantised
 
 Float32s = npt.NDArray[np.float32]
-ORDER = ("portable", "avx2", "avx512")
+ORDER = ("portable", "avx2", "avx512", "amx")
 ISAS = ORDER[: ORDER.index(best_isa()) + 1]
 PAGES = 24
 KV = KvShape(layers=2, kv_heads=2, head_dim=32)

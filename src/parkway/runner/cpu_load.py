@@ -200,7 +200,7 @@ def load_on_cpu(checkpoint: Checkpoint, settings: EngineSettings) -> CpuModel:
 
 
 def _isa(settings: EngineSettings) -> str:
-    order = ("portable", "avx2", "avx512")
+    order = ("portable", "avx2", "avx512", "amx")
     best = best_isa()
     if settings.isa == "auto":
         return best

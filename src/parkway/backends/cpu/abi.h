@@ -119,7 +119,7 @@ extern "C" {
 #define PK_API __attribute__((visibility("default")))
 
 PK_API int pk_abi_version(void);
-PK_API const char *pk_best_isa(void);                              // "avx512", "avx2" or "portable"
+PK_API const char *pk_best_isa(void);                              // "amx", "avx512", "avx2" or "portable"
 PK_API void *pk_kernel_named(const char *isa, const char *name);   // null: there is none
 PK_API int64_t pk_packed_bytes(const char *type, int64_t rows, int64_t k);
 PK_API int pk_pack(const char *type, const uint8_t *raw, int64_t rows, int64_t k, uint8_t *packed);

@@ -5,6 +5,9 @@
 #include "delta.h"
 #include "experts.h"
 #include "sample.h"
+#if defined(PK_AMX) && defined(PK_AVX512)
+#include "tiles.h"
+#endif
 
 #define PK_PASTE(a, b) a##b
 #define PK_TABLE(isa) PK_PASTE(pk_kernels_, isa)
@@ -62,3 +65,25 @@ extern const pk_named PK_TABLE(PK_ISA)[] = {
     {"sample", (void *)sample},
     {nullptr, nullptr},
 };
+
+#if defined(PK_AMX) && defined(PK_AVX512)
+#define PK_TILED(name, W) {"linear_int8_" name, (void *)tiled_group<W>}
+
+// What the matrix unit does otherwise; all else is as without it.
+extern const pk_named pk_kernels_amx[] = {
+    PK_TILED("Q4_0", Q4_0),
+    PK_TILED("Q4_1", Q4_1),
+    PK_TILED("Q5_0", Q5_0),
+    PK_TILED("Q5_1", Q5_1),
+    PK_TILED("Q8_0", Q8_0),
+    PK_TILED("Q2_K", Q2_K),
+    PK_TILED("Q3_K", Q3_K),
+    PK_TILED("Q4_K", Q4_K),
+    PK_TILED("Q5_K", Q5_K),
+    PK_TILED("Q6_K", Q6_K),
+    PK_TILED("IQ4_NL", IQ4_NL),
+    PK_TILED("IQ4_XS", IQ4_XS),
+    PK_TILED("MXFP4", MXFP4),
+    {nullptr, nullptr},
+};
+#endif

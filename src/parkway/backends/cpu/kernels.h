@@ -9,6 +9,12 @@ struct pk_named {
 
 extern const pk_named pk_kernels_portable[];
 #if defined(__x86_64__)
+#if defined(__linux__) && __has_include(<amxint8intrin.h>)
+#define PK_AMX  // the compiler knows the matrix unit's instructions
+#endif
 extern const pk_named pk_kernels_avx2[];
 extern const pk_named pk_kernels_avx512[];
+#if defined(PK_AMX)
+extern const pk_named pk_kernels_amx[];  // what differs from those
+#endif
 #endif

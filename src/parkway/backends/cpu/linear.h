@@ -49,7 +49,7 @@ INLINE void outputs_int8(const pk_rows &x, int64_t row, int64_t rows, const uint
                 else prefetch(p + 6 * W::bytes + at);
         W w = W::load(p);
 #pragma GCC unroll 16
-        for (int m = 0; m < ROWS; m++) acc[m] = Outputs::of(w.add_dot(q + 32 * m, d[m], s[m], sum[m], acc[m].whole()));
+        for (int m = 0; m < ROWS; m++) acc[m] = Outputs::of(add_dot(w, q + 32 * m, d[m], s[m], sum[m], acc[m].whole()));
     }
     for (int m = 0; m < ROWS; m++) acc[m].put(out + (row + m) * stride);
 }
@@ -98,12 +98,16 @@ INLINE void last_tile(const pk_rows &x, int64_t row, int64_t rows, const uint8_t
     if constexpr (ROWS > 1) last_tile<T, ROWS - 1>(x, row, rows, p, out, stride);
 }
 
-// All rows against one group of 16 outputs, in tiles of as many rows as registers allow; the rest in one smaller tile.
-template <class T> void linear_group(const pk_rows *x, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+// Rows from one on, in tiles of as many rows as registers allow; the rest in one smaller tile.
+template <class T> void linear_rows(const pk_rows &x, int64_t row, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
     constexpr int MOST = T::TILE_ROWS;
-    int64_t row = 0;
-    for (; row + MOST <= rows; row += MOST) T::template tile<MOST>(*x, row, rows, p, out, stride);
-    if (row < rows) last_tile<T, MOST - 1>(*x, row, rows, p, out, stride);
+    for (; row + MOST <= rows; row += MOST) T::template tile<MOST>(x, row, rows, p, out, stride);
+    if (row < rows) last_tile<T, MOST - 1>(x, row, rows, p, out, stride);
+}
+
+// All rows against one group of 16 outputs.
+template <class T> void linear_group(const pk_rows *x, int64_t rows, const uint8_t *p, float *out, int64_t stride) {
+    linear_rows<T>(*x, 0, rows, p, out, stride);
 }
 
 INLINE int64_t rows_of(const pk_step *step, const pk_instr *in) {

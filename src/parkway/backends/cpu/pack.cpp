@@ -5,6 +5,11 @@
 #include <cstring>
 
 #include "kernels.h"
+#if defined(PK_AMX)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #include "pack_blocks.h"
 
 namespace {
@@ -51,12 +56,35 @@ int pk_pack(const char *name, const uint8_t *raw, int64_t rows, int64_t k, uint8
 
 int pk_abi_version(void) { return PK_ABI_VERSION; }
 
+namespace {
+
+const pk_named *find(const pk_named *table, const char *name) {
+    while (table->name && strcmp(table->name, name)) table++;
+    return table;
+}
+
+#if defined(PK_AMX)
+// Whether there is a matrix unit for bytes and the system lets this process use its registers, for which it has to be asked.
+bool may_use_tiles() {
+    constexpr unsigned TILES = 1u << 24, OF_BYTES = 1u << 25;
+    constexpr long ASK = 0x1023, TILE_DATA = 18;
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & TILES) || !(d & OF_BYTES)) return false;
+    return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+}
+
+#else
+bool may_use_tiles() { return false; }
+#endif
+
+}  // namespace
+
 const char *pk_best_isa(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
-        return "avx512";
+        return may_use_tiles() ? "amx" : "avx512";
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) return "avx2";
 #endif
     return "portable";
@@ -65,12 +93,14 @@ const char *pk_best_isa(void) {
 void *pk_kernel_named(const char *isa, const char *name) {
     const pk_named *table = pk_kernels_portable;
 #if defined(__x86_64__)
-    if (!strcmp(isa, "avx512")) table = pk_kernels_avx512;
+    if (!strcmp(isa, "avx512") || !strcmp(isa, "amx")) table = pk_kernels_avx512;
     if (!strcmp(isa, "avx2")) table = pk_kernels_avx2;
 #endif
-    for (; table->name; table++)
-        if (!strcmp(table->name, name)) return table->function;
-    return nullptr;
+#if defined(PK_AMX)
+    if (!strcmp(isa, "amx"))
+        if (void *tiled = find(pk_kernels_amx, name)->function) return tiled;
+#endif
+    return find(table, name)->function;
 }
 
 // Large pages where the system gives them: reading all weights once a token is bound by memory, and so by its page table.

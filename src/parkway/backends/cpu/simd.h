@@ -49,6 +49,7 @@ INLINE F load_bf16(const uint16_t *p) {
 INLINE void store_half(uint16_t *p, F a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT)); }
 INLINE float half_to_float(uint16_t h) { return _cvtsh_ss(h); }
 INLINE I all_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+INLINE I load_int(const int32_t *p) { return {_mm512_loadu_si512(p)}; }
 INLINE F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 INLINE I to_int(F a) { return {_mm512_cvtps_epi32(a.v)}; }
 INLINE int32_t sum(I a) { return _mm512_reduce_add_epi32(a.v); }
@@ -57,6 +58,7 @@ INLINE F power_of_two(F n) {  // n integral, -126 … 127
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
 }
 INLINE B load_bytes(const uint8_t *p) { return {_mm512_loadu_si512(p)}; }
+INLINE B less(B a, int x) { return {_mm512_sub_epi8(a.v, _mm512_set1_epi8((char)x))}; }
 INLINE B low_nibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 INLINE B high_nibbles(B a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
 INLINE B or_bits(B a, B b) { return {_mm512_or_si512(a.v, b.v)}; }

@@ -32,25 +32,27 @@ INLINE void load_entries(const uint8_t *p, const uint8_t *table, B w[8]) {
 
 INLINE F scales(const uint8_t *p) { return load_half((const uint16_t *)p); }
 
-// `MOST`: the largest byte.
-template <int OFFSET, int MOST> struct Centred {  // value = d * (byte - OFFSET): bytes without a sign, as the dot instruction wants them
+// A block's bytes have no sign, as the dot instruction wants them, and lie DIRECT in memory or have to be made. Its columns
+// have one scale or, in PARTS, several; LESS is taken from every byte, of which MOST is the largest. `scaled`: acc and the
+// dot products of all parts, in order.
+template <int OFFSET, int MOST_> struct Centred {  // value = d * (byte - OFFSET)
+    static constexpr int PARTS = 1, LESS = OFFSET, MOST = MOST_;
+    static constexpr bool DIRECT = false;
     B w[8];
     F d;
-    MEMBER F add_dot(const int8_t *q, float xd, float, pk_sums sums, F acc) const {
-        F f = to_float(dots<MOST, OFFSET, 8>(w, q, sums.all));
-        return fma(f, mul(d, all(xd)), acc);
-    }
+    MEMBER F scaled(const I *dot, float xd, float, pk_sums, F acc) const { return fma(to_float(dot[0]), mul(d, all(xd)), acc); }
     MEMBER F value(int column) const {
         return mul(to_float(add(byte_of_lane(w[column / 4], column % 4), all_int(-OFFSET))), d);
     }
 };
 
-template <int MOST> struct Raised {  // value = d * byte + m
+template <int MOST_> struct Raised {  // value = d * byte + m
+    static constexpr int PARTS = 1, LESS = 0, MOST = MOST_;
+    static constexpr bool DIRECT = false;
     B w[8];
     F d, m;
-    MEMBER F add_dot(const int8_t *q, float xd, float xs, pk_sums, F acc) const {
-        F f = to_float(dots<MOST, 0, 8>(w, q, 0));
-        acc = fma(f, mul(d, all(xd)), acc);
+    MEMBER F scaled(const I *dot, float xd, float xs, pk_sums, F acc) const {
+        acc = fma(to_float(dot[0]), mul(d, all(xd)), acc);
         return fma(m, all(xs), acc);
     }
     MEMBER F value(int column) const {
@@ -102,6 +104,7 @@ struct Q5_1 : Raised<31> {
 
 struct Q8_0 : Centred<128, 255> {
     static constexpr int64_t bytes = 544;
+    static constexpr bool DIRECT = true;
     static MEMBER Q8_0 load(const uint8_t *p) {
         Q8_0 b;
         for (int j = 0; j < 8; j++) b.w[j] = load_bytes(p + 64 * j);
@@ -135,6 +138,18 @@ struct MXFP4 : Centred<12, 24> {
         return b;
     }
 };
+
+// acc and the block's dot product with a row's activations.
+template <class W> MEMBER F add_dot(const W &b, const int8_t *q, float xd, float xs, pk_sums sums, F acc) {
+    I dot[W::PARTS];
+    if constexpr (W::PARTS == 1) {
+        dot[0] = dots<W::MOST, W::LESS, 8>(b.w, q, sums.all);
+    } else {
+        dot[0] = dots<W::MOST, W::LESS, 4>(b.w, q, sums.first);
+        dot[1] = dots<W::MOST, W::LESS, 4>(b.w + 4, q + 16, sums.all - sums.first);
+    }
+    return b.scaled(dot, xd, xs, sums, acc);
+}
 
 struct F16 {  // [column][row]
     static constexpr int64_t bytes = 1024;

@@ -42,13 +42,14 @@ struct IQ4_XS : Centred<128, 255> {
 };
 
 // The first 16 columns and the last have scales of their own: value = (d * scale) * (byte - OFFSET).
-template <int OFFSET, int MOST> struct Halves {
+template <int OFFSET, int MOST_> struct Halves {
+    static constexpr int PARTS = 2, LESS = OFFSET, MOST = MOST_;
+    static constexpr bool DIRECT = false;
     B w[8];
     F d[2];
-    MEMBER F add_dot(const int8_t *q, float xd, float, pk_sums sums, F acc) const {
-        I first = dots<MOST, OFFSET, 4>(w, q, sums.first), second = dots<MOST, OFFSET, 4>(w + 4, q + 16, sums.all - sums.first);
-        acc = fma(to_float(first), mul(d[0], all(xd)), acc);
-        return fma(to_float(second), mul(d[1], all(xd)), acc);
+    MEMBER F scaled(const I *dot, float xd, float, pk_sums, F acc) const {
+        acc = fma(to_float(dot[0]), mul(d[0], all(xd)), acc);
+        return fma(to_float(dot[1]), mul(d[1], all(xd)), acc);
     }
     MEMBER F value(int column) const {
         return mul(to_float(add(byte_of_lane(w[column / 4], column % 4), all_int(-OFFSET))), d[column / 16]);
@@ -94,6 +95,8 @@ struct Q3_K : Halves<4, 7> {
 
 struct Q2_K {  // value = (d * scale) * q + (-dmin * least), a scale and a least for 16 columns, of 4 bits each
     static constexpr int64_t bytes = 224;
+    static constexpr int PARTS = 2, LESS = 0, MOST = 3;
+    static constexpr bool DIRECT = false;
     B w[8];
     F d[2], m[2];
     static MEMBER Q2_K load(const uint8_t *p) {
@@ -106,12 +109,11 @@ struct Q2_K {  // value = (d * scale) * q + (-dmin * least), a scale and a least
         }
         return b;
     }
-    MEMBER F add_dot(const int8_t *q, float xd, float xs, pk_sums sums, F acc) const {
-        I first = dots<3, 0, 4>(w, q, 0), second = dots<3, 0, 4>(w + 4, q + 16, 0);
+    MEMBER F scaled(const I *dot, float xd, float xs, pk_sums sums, F acc) const {
         F first_xs = all((float)sums.first * xd);
-        acc = fma(to_float(first), mul(d[0], all(xd)), acc);
+        acc = fma(to_float(dot[0]), mul(d[0], all(xd)), acc);
         acc = fma(m[0], first_xs, acc);
-        acc = fma(to_float(second), mul(d[1], all(xd)), acc);
+        acc = fma(to_float(dot[1]), mul(d[1], all(xd)), acc);
         return fma(m[1], sub(all(xs), first_xs), acc);
     }
     MEMBER F value(int column) const {

@@ -11,25 +11,13 @@ import math
 import triton
 import triton.language as tl
 
-from parkway.backends.cuda.device import AHEAD
+from parkway.backends.cuda.launch import wait
 from parkway.plan.step import PAGE_TOKENS
 
 PAGE = tl.constexpr(PAGE_TOKENS)
 LOG2_E = tl.constexpr(1 / math.log(2))
 NEVER = tl.constexpr(float("-inf"))
-_AHEAD = tl.constexpr(AHEAD)
 FOLD_STAGES = tl.constexpr(7)  # so many less one of a tile's splits are on their way while one is merged
-
-
-@triton.jit
-def wait(PDL: tl.constexpr):
-    """Until what earlier kernels wrote is there; then lets the next kernel come, or first if PDL is AHEAD."""
-    if PDL == _AHEAD:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    elif PDL:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit

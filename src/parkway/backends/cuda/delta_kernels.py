@@ -7,8 +7,8 @@ above is exactly 0.
 import triton
 import triton.language as tl
 
-from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.delta_rows import finite
+from parkway.backends.cuda.launch import wait
 
 BLOCK_ROWS = 16
 """Rows between two anchors: a constant of the contract, bits depend on it."""

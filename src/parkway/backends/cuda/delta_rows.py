@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from parkway.backends.cuda.attention_kernels import wait
+from parkway.backends.cuda.launch import wait
 
 _TILE_LANES = 1024
 _MOST = tl.constexpr(3.0e38)

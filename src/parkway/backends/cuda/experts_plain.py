@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 
 from parkway.backends import Activation
-from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_config import Tiles
 from parkway.backends.cuda.experts_route import Routes
 from parkway.backends.cuda.experts_stack import Stack
+from parkway.backends.cuda.launch import wait
 from parkway.backends.cuda.linear_config import GATES
 from parkway.backends.cuda.linear_plain import product
 

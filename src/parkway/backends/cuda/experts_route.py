@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_config import FEW_ROWS
+from parkway.backends.cuda.launch import wait
 
 _ALONE = 2048
 """Logits that one program routes quicker than several, of which two launches are needed."""

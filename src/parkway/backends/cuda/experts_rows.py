@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from parkway.backends.cuda.attention_kernels import wait
 from parkway.backends.cuda.experts_route import Routes
+from parkway.backends.cuda.launch import wait
 
 _TILE = 1024
 """Values of a row that a program has: each is computed by itself, so any number gives the same bits."""

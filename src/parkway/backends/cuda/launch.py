@@ -1,13 +1,21 @@
-"""What launches of several kernels share: how wide the device is, and maps of matrices for bulk tensor loads."""
+"""What several kernels share: how wide the device is, maps of matrices for bulk tensor loads, and how one waits for
+those in front of it."""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 import functools
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch.utils.weak import WeakTensorKeyDictionary
 from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from parkway.backends.cuda.device import AHEAD
+
+_AHEAD = tl.constexpr(AHEAD)
 _kept: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -42,3 +50,14 @@ def weight_map(weight: torch.Tensor, rows: int, columns: int) -> TensorDescripto
     if (rows, columns) not in maps:
         maps[rows, columns] = tile_map(weight.detach(), rows, columns)  # an alias: the key must be free to die
     return maps[rows, columns]
+
+
+@triton.jit
+def wait(PDL: tl.constexpr):
+    """Until what earlier kernels wrote is there; then lets the next kernel come, or first if PDL is AHEAD."""
+    if PDL == _AHEAD:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    elif PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from parkway.backends import HeadNorms, Rope
-from parkway.backends.cuda.attention_kernels import PAGE, wait
+from parkway.backends.cuda.attention_kernels import PAGE
+from parkway.backends.cuda.launch import wait
 
 _MOST = tl.constexpr(3.3e38)
 
