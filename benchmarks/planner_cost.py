@@ -17,7 +17,8 @@ from parkway.memory.copies import Copies
 from parkway.plan.copies import Copy
 from parkway.plan.limits import Limits, Pace
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
-from parkway.request import Facts, Request, SamplingParams
+from parkway.report import Facts
+from parkway.request import Request, SamplingParams
 from parkway.runner import Sampled
 from parkway.runner.edits import NO_EDITS, Edits
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from parkway.api import trace
 from parkway.plan.limits import FOREVER, Victim
-from parkway.request import View
+from parkway.report import View
 from simulate.costs import DEVICES
 from simulate.draw import draw
 from simulate.study import (

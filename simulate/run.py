@@ -9,7 +9,8 @@ from parkway.plan.copies import Copy, Owner
 from parkway.plan.limits import Limits
 from parkway.plan.planner import IGNORED, Planner
 from parkway.plan.step import Chunk
-from parkway.request import Request, SamplingParams, View
+from parkway.report import View
+from parkway.request import Request, SamplingParams
 from simulate.costs import Costs
 from simulate.device import Device
 from simulate.traffic import Chat

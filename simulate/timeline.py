@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from parkway.request import SlotView
+from parkway.report import SlotView
 
 
 class Moment(msgspec.Struct):

@@ -15,7 +15,7 @@ from parkway import LLM, SamplingParams
 from parkway.config import EngineSettings
 from parkway.engine.engine import Engine
 from parkway.errors import BadRequest, ContextExceeded, EngineDied
-from parkway.request import Request
+from parkway.request import Preempt, Request
 from parkway.text import ModelText
 from tests.engine.toy import STOP_ID, BrokenRunner, ToyRunner, expected, hidden, make_toy
 
@@ -90,6 +90,22 @@ def test_a_stop_string_ends_the_answer_and_frees_its_slot(llm: LLM) -> None:
     assert cut.logprobs == whole.logprobs[: len(cut.token_ids)]
     assert cut.finish_reason == "stop"
     assert len(llm.generate([[1], [2]], SamplingParams(max_tokens=1))) == 2
+
+
+def test_answers_tell_how_often_they_were_parked(llm: LLM) -> None:
+    """Two chats of 443 tokens fit into 1024, four do not. One that a stop string ends is told by its notices."""
+    told: dict[str, Any] = {"seed": 1, "ignore_eos": True, "max_tokens": 440}
+    (alone,) = llm.generate([1, 2, 3], SamplingParams(**told))
+    assert alone.preempt == Preempt()
+    prompts: list[str | list[int]] = [[each, 2, 3] for each in range(4)]
+    with LLM("toy.gguf", parallel=4) as crowd:
+        whole = crowd.generate(prompts, SamplingParams(**told))
+        stop = next(each.text[-40:-36] for each in whole if each.preempt.parks)
+        cut = crowd.generate(prompts, SamplingParams(**told, stop=(stop,)))
+    assert any(each.text != before.text for each, before in zip(cut, whole, strict=True))
+    for answers in (whole, cut):
+        assert any(each.preempt.parks for each in answers)
+        assert all(each.preempt == Preempt() for each in answers if not each.preempt.parks)
 
 
 def test_chat_renders_the_template(llm: LLM) -> None:

@@ -16,7 +16,7 @@ from parkway.engine.build import build_engine
 from parkway.engine.door import ThreadDoor
 from parkway.engine.embeddings import normalised
 from parkway.errors import BadRequest, ContextExceeded
-from parkway.request import Output, Pooling, Request, SamplingParams, TokenLogprob
+from parkway.request import Output, Pooling, Preempt, Request, SamplingParams, TokenLogprob
 from parkway.text import ModelText, TextStream, Tokenizer
 from parkway.text.grammar import vocabulary_of
 from parkway.weights import default_model
@@ -32,7 +32,8 @@ class Completion:
 
     The log-probabilities are there if they were asked for: one entry per token of the answer, and one per token of
     the prompt but the first. finish_reason is "stop" or "length". `seed` brings the same answer again. `cached_tokens`
-    of the prompt were found and not computed; two answers are equal whatever it is.
+    of the prompt were found and not computed, and `preempt` says how often the chat was parked, and how long it was
+    away; two answers are equal whatever these are.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Completion:
     finish_reason: str
     seed: int
     cached_tokens: int = field(compare=False)
+    preempt: Preempt = field(compare=False)
 
 
 class LLM:
@@ -163,6 +165,7 @@ class _Answer:
         self._prompt_logprobs: list[TokenLogprob] = []
         self._finish_reason: str | None = None
         self._cached_tokens = 0
+        self._preempt = Preempt()
 
     @property
     def completion(self) -> Completion:
@@ -176,6 +179,7 @@ class _Answer:
             finish_reason=reason,
             seed=self.request.seed,
             cached_tokens=self._cached_tokens,
+            preempt=self._preempt,
         )
 
     def take(self, output: Output) -> str | None:
@@ -184,6 +188,7 @@ class _Answer:
             raise output.failure
         self._prompt_logprobs += output.prompt_logprobs
         self._cached_tokens += output.cached_tokens
+        self._preempt = self._preempt.after(output.notice) if output.notice else self._preempt
         for index, token_id in enumerate(output.token_ids):
             self._token_ids.append(token_id)
             self._logprobs += output.logprobs[index : index + 1]
@@ -192,7 +197,7 @@ class _Answer:
                 break
         if output.finish_reason is not None:
             self._pieces.append(self._stream.finish())
-            self.embedding = output.embedding
+            self.embedding, self._preempt = output.embedding, output.preempt
         self._finish_reason = "stop" if self._stream.stopped else output.finish_reason
         return self._finish_reason
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from parkway.engine.door import Sink
 from parkway.errors import EngineDied
-from parkway.request import Facts, Notice, Output, Preempt, Request, Snapshot, TokenLogprob, View, Vocabulary
+from parkway.report import Facts, Snapshot, View
+from parkway.request import Notice, Output, Preempt, Request, TokenLogprob, Vocabulary
 from parkway.text import ModelText
 from parkway.text.tokenizer import _byte_characters
 

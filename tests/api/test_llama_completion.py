@@ -8,7 +8,8 @@ import httpx
 import pytest
 from msgspec import structs
 
-from parkway.request import Preempt, SlotView, View
+from parkway.report import SlotView, View
+from parkway.request import Preempt
 from tests.api.conftest import Connect
 from tests.api.fake import EOS, FakeDoor, byte_text
 from tests.api.parked import Frames, comments, frames, park, resume, until

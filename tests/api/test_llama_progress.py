@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parkway.api import llama_progress
-from parkway.request import SlotView, View
+from parkway.report import SlotView, View
 from tests.api.conftest import Connect
 from tests.api.fake import FakeDoor
 from tests.api.parked import Frames, frames, until

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from parkway.request import SlotView, View
+from parkway.report import SlotView, View
 from tests.api.conftest import Connect
 from tests.api.fake import EOS, FINGERPRINT, TEMPLATE, FakeDoor, byte_text
 from tests.api.parked import until

@@ -3,9 +3,9 @@
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from parkway import request
+from parkway import report
 from parkway.api.metrics import Histogram
-from parkway.request import BUCKETS, SlotView, View
+from parkway.report import BUCKETS, SlotView, View
 from tests.api.conftest import Connect
 from tests.api.fake import EOS, FakeDoor
 
@@ -145,7 +145,7 @@ def slot_json(index: int, **fields: object) -> dict[str, object]:
 
 async def test_durations_are_those_of_the_engine_cumulated(within: Connect) -> None:
     counts = list(range(len(BUCKETS) + 1))
-    told = [request.Histogram([n * factor for n in counts], factor / 2) for factor in (1, 2, 3, 4)]
+    told = [report.Histogram([n * factor for n in counts], factor / 2) for factor in (1, 2, 3, 4)]
     async with within(door := FakeDoor()) as http:
         door.view = View([], told[0], told[1], told[2], told[3])
         page = (await http.get("/metrics")).text

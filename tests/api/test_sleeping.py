@@ -13,17 +13,8 @@ from msgspec.structs import replace
 from parkway.api.sleeping import SleepingDoor
 from parkway.api.totals import COUNTERS, HISTOGRAMS
 from parkway.errors import EngineDied, StartError
-from parkway.request import (
-    BUCKETS,
-    Histogram,
-    Output,
-    Request,
-    SamplingParams,
-    SlotView,
-    Snapshot,
-    View,
-    Vocabulary,
-)
+from parkway.report import BUCKETS, Histogram, SlotView, Snapshot, View
+from parkway.request import Output, Request, SamplingParams, Vocabulary
 from tests.api.conftest import Connect
 from tests.api.fake import FINGERPRINT, FakeDoor
 from tests.api.parked import Frames, park, resume, until

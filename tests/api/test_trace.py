@@ -17,7 +17,8 @@ from parkway.config import EngineSettings, ServerSettings
 from parkway.engine.process_door import ProcessDoor
 from parkway.errors import BadSetting
 from parkway.fingerprint import VERSION
-from parkway.request import Output, SlotView, View
+from parkway.report import SlotView, View
+from parkway.request import Output
 from simulate.draw import draw, size
 from simulate.timeline import read
 from tests.engine.toy import FACTORY, make_request

@@ -9,7 +9,7 @@ from parkway.bench.served import command, served, value_of
 from parkway.config import EngineSettings, ServerSettings
 from parkway.errors import StartError
 from parkway.flags import as_flags
-from parkway.request import Facts, Snapshot, View
+from parkway.report import Facts, Snapshot, View
 
 FACTS = Facts(model="toy", n_ctx=64, slots=1, vocab_size=8, fingerprint="", weight_bytes=0, pool_bytes=0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.load import Counts, Tally, differences, growth, left_behind
 from parkway.api.metrics import Metrics
-from parkway.request import Facts, Snapshot, View
+from parkway.report import Facts, Snapshot, View
 
 FACTS = Facts(model="toy", n_ctx=64, slots=1, vocab_size=8, fingerprint="", weight_bytes=0, pool_bytes=0)
 

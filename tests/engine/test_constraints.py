@@ -24,7 +24,8 @@ from parkway.engine.events import Arrive, Cancel, Event, Teach, run
 from parkway.engine.process_door import ProcessDoor
 from parkway.errors import ChatFailed
 from parkway.plan.limits import Knobs
-from parkway.request import Output, Report, Request, SamplingParams, Vocabulary
+from parkway.report import Report
+from parkway.request import Output, Request, SamplingParams, Vocabulary
 from parkway.runner import constraint as module
 from parkway.runner.constraint import Constraint
 from parkway.runner.load import Model, load_model

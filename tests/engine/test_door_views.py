@@ -12,7 +12,8 @@ from parkway.config import EngineSettings
 from parkway.engine.door import ThreadDoor
 from parkway.engine.engine import Engine
 from parkway.engine.process_door import ProcessDoor
-from parkway.request import Facts, Histogram, Output, Report, Request, SamplingParams, SlotView, Snapshot, View
+from parkway.report import Facts, Histogram, Report, SlotView, Snapshot, View
+from parkway.request import Output, Request, SamplingParams
 
 FACTS = Facts(model="told", n_ctx=64, slots=1, vocab_size=8, fingerprint="-", weight_bytes=0, pool_bytes=0)
 ASKED = Request(id=1, prompt=[1], sampling=SamplingParams(), seed=0)

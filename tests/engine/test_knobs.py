@@ -6,7 +6,7 @@ from parkway.engine.knobs import knobs_from
 from parkway.engine.tallies import Pacer, Tally
 from parkway.errors import BadSetting
 from parkway.plan.limits import LOOK_AHEAD, Knobs
-from parkway.request import BUCKETS
+from parkway.report import BUCKETS
 
 
 def test_nothing_is_turned_unless_a_variable_is_set() -> None:

@@ -10,7 +10,8 @@ from parkway.engine.engine import Engine
 from parkway.errors import NoRoom
 from parkway.plan.copies import Copy, Owner
 from parkway.plan.limits import Knobs
-from parkway.request import POOL_FULL, Output, Preempt, SlotView, View
+from parkway.report import SlotView, View
+from parkway.request import POOL_FULL, Output, Preempt
 from tests.engine.toy import ToyCopies, ToyRunner, expected, joined, make_request, make_toy
 
 AHEAD = pytest.mark.parametrize("ahead", [0, 1])

@@ -19,7 +19,8 @@ from parkway.engine.process_door import ProcessDoor
 from parkway.errors import EngineDied
 from parkway.plan.copies import Copy
 from parkway.plan.limits import Knobs
-from parkway.request import Output, Report, Request
+from parkway.report import Report
+from parkway.request import Output, Request
 from tests.engine.toy import ToyCopies, ToyRunner, expected, joined, make_request, make_toy
 
 ROOT = Path(__file__).parents[2]

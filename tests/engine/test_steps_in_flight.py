@@ -9,7 +9,8 @@ import pytest
 from parkway.engine.engine import Engine
 from parkway.engine.events import Arrive, Event, run
 from parkway.plan.limits import Knobs
-from parkway.request import Output, Report, Request
+from parkway.report import Report
+from parkway.request import Output, Request
 from tests.engine.toy import ToyRunner, expected, joined, make_request, make_toy
 
 

@@ -21,7 +21,8 @@ from parkway.errors import BadFile
 from parkway.plan.copies import Copy
 from parkway.plan.limits import Knobs, Limits
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk, StepPlan
-from parkway.request import Facts, Output, Request, SamplingParams, TokenLogprob
+from parkway.report import Facts
+from parkway.request import Output, Request, SamplingParams, TokenLogprob
 from parkway.runner import NOTHING_ALLOWED, Sampled
 from parkway.runner.edits import NO_EDITS, Editor, Edits
 

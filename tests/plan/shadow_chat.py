@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from parkway.plan.limits import Limits
 from parkway.plan.pages import pages_for
 from parkway.plan.step import PAGE_TOKENS
-from parkway.request import Request, SlotView
+from parkway.report import SlotView
+from parkway.request import Request
 
 NOTHING = -1
 """The digest of a row that nobody wrote."""

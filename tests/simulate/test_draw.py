@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from parkway.api import trace
-from parkway.request import SlotView, View
+from parkway.report import SlotView, View
 from simulate.draw import COLOURS, LANE, LEFT, RIGHT, TOP, WIDTH, draw, size
 from simulate.timeline import Timeline, read
 

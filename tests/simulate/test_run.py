@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from parkway.plan.limits import Knobs, Limits
-from parkway.request import View
+from parkway.report import View
 from simulate.costs import DEVICES, Costs
 from simulate.run import run
 from simulate.study import DEFAULTS, STUDY, Policy, Scene, simulated

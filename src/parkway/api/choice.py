@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
-
 from parkway.api.logprobs import Row
 from parkway.api.reading import Reading
 from parkway.request import Notice, Output, Preempt, Request, TokenLogprob
@@ -112,11 +110,7 @@ class Choice:
         return Delta(self.index, text, rows, self.finish_reason, token_ids=output.token_ids[: len(pieces)])
 
     def take_notice(self, notice: Notice) -> Delta:
-        parks, recomputes, parked_ms = msgspec.structs.astuple(self.preempt)
-        parks += notice.state == "preempted"
-        recomputes += notice.state == "recomputed"
-        parked_ms += notice.waited_ms if notice.state == "resumed" else 0
-        self.preempt = Preempt(parks, recomputes, parked_ms)
+        self.preempt = self.preempt.after(notice)
         return Delta(self.index, "", [], None, notice)
 
     def _take_tokens(self, token_ids: list[int]) -> list[str]:

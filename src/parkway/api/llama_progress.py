@@ -7,7 +7,7 @@ from time import perf_counter
 from parkway.api.answer import Answer
 from parkway.api.choice import Choice, Delta, Progress
 from parkway.engine.door import Door
-from parkway.request import SlotView
+from parkway.report import SlotView
 
 POLL_SECONDS = 0.1
 """As often as the engine tells about its slots."""

@@ -13,7 +13,8 @@ from parkway.api.serving import Serving
 from parkway.api.sleeping import SleepingDoor
 from parkway.errors import BadRequest
 from parkway.fingerprint import VERSION
-from parkway.request import Facts, Request, SlotView
+from parkway.report import Facts, SlotView
+from parkway.request import Request
 
 router = APIRouter()
 

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from parkway import request
+from parkway import report
 from parkway.plan.step import PAGE_TOKENS
-from parkway.request import BUCKETS, Facts, Snapshot, View
+from parkway.report import BUCKETS, Facts, Snapshot, View
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _REJECTIONS = {401: "key", 413: "body", 429: "queue", 503: "draining"}
@@ -134,7 +134,7 @@ class Metrics(Collector):
         histogram.add_to(family, self._labels)
         return family
 
-    def _duration(self, name: str, about: str, told: request.Histogram) -> Metric:
+    def _duration(self, name: str, about: str, told: report.Histogram) -> Metric:
         family = HistogramMetricFamily(f"parkway:{name}", about, labels=["model_name"])
         family.add_metric(self._labels, _cumulated(BUCKETS, told.counts), told.seconds)
         return family

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from parkway.api.totals import snapshot_after, view_after
 from parkway.engine.door import Door, Sink
 from parkway.errors import EngineDied, StartError
-from parkway.request import Facts, Output, Request, Snapshot, View, Vocabulary
+from parkway.report import Facts, Snapshot, View
+from parkway.request import Output, Request, Vocabulary
 
 CLOSED = "the engine has been closed"
 

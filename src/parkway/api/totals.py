@@ -4,7 +4,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from parkway.request import Histogram, Snapshot, View
+from parkway.report import Histogram, Snapshot, View
 
 COUNTERS = ("steps", "prompt_tokens", "answer_tokens", "cached_tokens", "parks", "resumes", "recomputes")
 """Numbers of a snapshot that only grow; `finished` has more of them."""

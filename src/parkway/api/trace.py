@@ -18,7 +18,7 @@ import msgspec
 from parkway.config import EngineSettings
 from parkway.errors import BadSetting
 from parkway.fingerprint import VERSION
-from parkway.request import View
+from parkway.report import View
 
 logger = logging.getLogger(__name__)
 

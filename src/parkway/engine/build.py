@@ -14,7 +14,7 @@ from parkway.memory.copies import Copies
 from parkway.memory.faults import faulty
 from parkway.plan.limits import FOREVER, Knobs, Limits, interval_of
 from parkway.plan.step import PAGE_TOKENS
-from parkway.request import Facts
+from parkway.report import Facts
 from parkway.runner import Runner
 from parkway.runner.fit import told
 from parkway.runner.load import Model, load_model

@@ -10,7 +10,8 @@ from typing import Protocol
 from parkway.engine.engine import Engine
 from parkway.engine.events import Arrive, Cancel, Event, Teach, run
 from parkway.errors import EngineDied
-from parkway.request import Facts, Output, Report, Request, Snapshot, View, Vocabulary
+from parkway.report import Facts, Report, Snapshot, View
+from parkway.request import Output, Request, Vocabulary
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from parkway.memory.copies import Copies
 from parkway.plan.limits import Limits, Pace
 from parkway.plan.planner import IGNORED, Planner
 from parkway.plan.step import Chunk, StepPlan
-from parkway.request import POOL_FULL, Facts, Output, Report, Request, Snapshot, View, Vocabulary
+from parkway.report import Facts, Report, Snapshot, View
+from parkway.request import POOL_FULL, Output, Request, Vocabulary
 from parkway.runner import NOTHING_ALLOWED, Runner, Sampled
 
 CROWDED = 0.25

@@ -6,7 +6,8 @@ from typing import Protocol
 import msgspec
 
 from parkway.engine.engine import Engine
-from parkway.request import Report, Request, Vocabulary
+from parkway.report import Report
+from parkway.request import Request, Vocabulary
 
 
 class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):

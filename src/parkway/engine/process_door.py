@@ -16,7 +16,8 @@ from parkway.engine import wire
 from parkway.engine.door import Sink, Sinks
 from parkway.engine.events import Arrive, Cancel, Teach
 from parkway.errors import StartError
-from parkway.request import Facts, Request, Snapshot, View, Vocabulary
+from parkway.report import Facts, Snapshot, View
+from parkway.request import Request, Vocabulary
 
 BUILD_ENGINE = "parkway.engine.build:build_engine"
 CLOSE_SECONDS = 1.0

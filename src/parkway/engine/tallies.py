@@ -4,7 +4,7 @@ from bisect import bisect_left
 from math import ceil
 
 from parkway.plan.limits import LOOK_AHEAD, Pace
-from parkway.request import BUCKETS, Histogram
+from parkway.report import BUCKETS, Histogram
 
 WEIGHT = 0.2
 """Of a new measurement in a running mean."""

@@ -12,7 +12,7 @@ import msgspec
 
 from parkway.config import EngineSettings
 from parkway.engine.events import Event
-from parkway.request import Facts, Report
+from parkway.report import Facts, Report
 
 SOCKET_NAME = "engine.sock"
 _LENGTH_BYTES = 4

@@ -18,7 +18,8 @@ from parkway.plan.limits import Limits, Pace
 from parkway.plan.room import Room
 from parkway.plan.slot import Slot, State
 from parkway.plan.step import PAGE_TOKENS, Chunk, StepPlan
-from parkway.request import Notice, Preempt, Request, SlotView
+from parkway.report import SlotView
+from parkway.request import Notice, Preempt, Request
 
 IGNORED = "ignored"
 """What `Planner.sampled` says of a chat that had ended before: nobody wants the result."""

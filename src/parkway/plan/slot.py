@@ -5,7 +5,8 @@ from enum import Enum
 
 from parkway.plan.prefix import chain
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk
-from parkway.request import Request, SlotView
+from parkway.report import SlotView
+from parkway.request import Request
 
 
 class State(Enum):
