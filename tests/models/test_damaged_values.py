@@ -85,12 +85,26 @@ def test_any_values_of_config_json(folder: Path, data: st.DataObject, tmp_path_f
     inner = data.draw(st.dictionaries(st.sampled_from(["rope_type", "factor", "long_factor", "alpha"]), MEANT))
     rope = own.get("rope_parameters")
     said = own | ({"rope_parameters": rope | inner} if isinstance(rope, dict) else {}) | changes
-    copy = tmp_path_factory.mktemp("copies") / "copy"
+    assert "\n" not in told_of(folder, said, tmp_path_factory.mktemp("copies") / "copy")
+
+
+@pytest.mark.parametrize("value", [1e300, 1e-300])
+def test_every_number_of_config_json_that_32_bits_cannot_hold(folder: Path, value: float, tmp_path: Path) -> None:
+    own = json.loads((folder / "config.json").read_text())
+    numbers = [key for key, found in own.items() if isinstance(found, float)]
+    assert numbers
+    for key in numbers:
+        assert "\n" not in told_of(folder, own | {key: value}, tmp_path / key)
+
+
+def told_of(folder: Path, config: dict[str, Any], copy: Path) -> str:
+    """Of the folder with another config.json, at `copy` while it is looked at."""
     copy.mkdir()
     (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
-    (copy / "config.json").write_text(json.dumps(said))
-    assert "\n" not in told(copy)
+    (copy / "config.json").write_text(json.dumps(config))
+    said = told(copy)
     shutil.rmtree(copy)
+    return said
 
 
 def told(folder: Path) -> str:

@@ -256,6 +256,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
         ({"num_hidden_layers": None}, "metadata key num_hidden_layers (config.json) is missing"),
         ({"hidden_size": "wide"}, "metadata key hidden_size (config.json) is 'wide', not a positive number"),
         ({"rms_norm_eps": 0}, "metadata key rms_norm_eps (config.json) is 0, not a positive number"),
+        ({"rms_norm_eps": 1e300}, "metadata key rms_norm_eps (config.json) is 1e+300, which 32 bits can't hold"),
+        ({"rms_norm_eps": 1e-300}, "metadata key rms_norm_eps (config.json) is 1e-300, which 32 bits can't hold"),
         ({"num_key_value_heads": 3}, "4 heads can't share 3 KV heads"),
         ({"vocab_size": 300}, "metadata key vocab_size (config.json) is 300, but the embedding has 262 rows"),
         ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is missing"),

@@ -7,6 +7,9 @@ from typing import Any
 from parkway.errors import BadFile, Unsupported
 from parkway.weights.checkpoint import Checkpoint
 
+LEAST, MOST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Of float32, which kernels compute with: what products of a few such numbers are, float64 holds."""
+
 
 class Keys:
     """`defaults`: what a family takes where its files are silent. All raise BadFile naming the key."""
@@ -44,6 +47,8 @@ class Keys:
         found = self.need(key) if default is None else self.value(key, default)
         if not isinstance(found, int | float) or not 0 < found <= sys.float_info.max:
             raise self.bad(f"{self.named(key)} is {found!r}, not a positive number")
+        if not LEAST <= found <= MOST:
+            raise self.bad(f"{self.named(key)} is {found!r}, which 32 bits can't hold")
         return float(found)
 
     def number_or_none(self, key: str) -> float:
