@@ -208,7 +208,7 @@ def launch(
         tiles.stages,
         GATED=0 if up is None else GATES[kind],
         BIAS=weight.bias is not None,
-        PDL=pdl,
+        PDL=bool(pdl),
         num_warps=4,
         maxnreg=REGISTERS,
         enable_fp_fusion=False,

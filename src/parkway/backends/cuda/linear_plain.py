@@ -137,7 +137,7 @@ def launch(
         BIAS=bias is not None,
         RESIDUAL=residual is not None,
         WHOLE_STEPS=inputs % tile.inputs == 0,
-        PDL=pdl,
+        PDL=bool(pdl),
         num_warps=tile.warps,
         num_stages=tile.stages,
         enable_fp_fusion=False,

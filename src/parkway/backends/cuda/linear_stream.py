@@ -235,7 +235,7 @@ def launch(
         BIAS=bias is not None,
         RESIDUAL=residual is not None,
         COALESCED=tile.rows * tile.outputs > 64 * 64,
-        PDL=pdl,
+        PDL=bool(pdl),
         num_warps=4,
         maxnreg=registers(tile, 1 if up is None else 2),
         enable_fp_fusion=False,

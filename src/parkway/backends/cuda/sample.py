@@ -84,7 +84,7 @@ class Sampler:
         has ended, and waits for it.
         """
         grid, small_grid = ((self._programs(rows, most), rows) for most in (self.programs, self.programs // 4))
-        sizes = {"ID_BITS": (self.vocabulary - 1).bit_length(), "CHUNK": CHUNK, "PDL": pdl}
+        sizes = {"ID_BITS": (self.vocabulary - 1).bit_length(), "CHUNK": CHUNK, "PDL": bool(pdl)}
         options = {"enable_fp_fusion": False, "launch_pdl": bool(pdl)}
         row = (logits, logits.stride(0), orders, self._best, self._normalisers, self._tables)
         sums = (*row, self._sums, self.chunks)
@@ -113,7 +113,7 @@ class Sampler:
         """
         width = -(-self.vocabulary // 16) * 16  # so that rows are loaded 16 bytes at a time
         edited = torch.empty((rows, width), dtype=torch.float32, device=logits.device)
-        options = {"PDL": pdl, "enable_fp_fusion": False, "launch_pdl": bool(pdl), "num_warps": 4}
+        options = {"PDL": bool(pdl), "enable_fp_fusion": False, "launch_pdl": bool(pdl), "num_warps": 4}
         allow_kernel[(self._programs(rows, self.programs), rows)](
             logits, logits.stride(0), orders, edits, place, edited, width, self._edited_orders, self._own,
             self.vocabulary,
