@@ -33,7 +33,7 @@ from parkway.backends.cuda.attention import (
 )
 from parkway.backends.cuda.attention_subjects import AttentionSubject, Shape, subjects
 from parkway.backends.cuda.attention_work import NEVER_WHOLE, Chunks, Lists, Sizes, build
-from parkway.backends.cuda.device import DENSE
+from parkway.backends.cuda.device import DENSE, Device
 from parkway.plan.step import PAGE_TOKENS
 
 DEVICE = torch.device("cuda")
@@ -226,7 +226,7 @@ def prefills() -> Iterator[str]:
 
 
 def early(rows: int) -> int:
-    return DENSE.of(rows)
+    return DENSE.of(Device.found(), rows)
 
 
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Launch:

@@ -22,13 +22,13 @@ STEPS = 30
 MOST_KERNELS = 14
 
 
-def decoding(engine: Engine, streams: int) -> None:
-    """Brings so many streams behind their prompts, and the graphs of their steps into being."""
+def decoding(engine: Engine, streams: range) -> None:
+    """Brings these streams behind their prompts, and the graphs of their steps into being."""
     how = SamplingParams(max_tokens=ANSWER, temperature=0.0, ignore_eos=True)
-    for index in range(streams):
+    for index in streams:
         prompt = [(index * 7919 + place * 31) % engine.facts.vocab_size for place in range(PROMPT)]
         engine.arrive(Request(id=index, prompt=prompt, sampling=how, seed=0))
-    for _ in range(20 + streams):
+    for _ in range(20 + len(streams)):
         engine.step()
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     model = load_model(arguments.model, settings("exact"))
     for streams in map(int, arguments.streams.split(",")):
         engine = make_engine(model, settings("exact"))
-        decoding(engine, streams)
+        decoding(engine, range(streams))
         print(f"{arguments.model}, {streams} streams: launches and microseconds a step")
         for name, launches, micros in kernels(engine):
             print(f"  {launches:7.1f} {micros:9.1f}  {name[:90]}")

@@ -14,20 +14,20 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.h200 import ANSWER, PROMPT, ROOFLINE, settings
+from benchmarks.gpu_profile import decoding
+from benchmarks.h200 import ROOFLINE, settings
 from parkway.backends.cuda import experts, experts_route, experts_router, linear_config, rows
 from parkway.backends.cuda.device import Launches
 from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.tuner import Tuner
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
-from parkway.request import Request, SamplingParams
 from parkway.runner import cuda_load
 from parkway.runner.load import Model, load_model
 from parkway.weights.shapes import SHAPES
 
 SHAPE, LAYERS, VOCABULARY = "qwen3-30b-a3b:BF16", 12, 8192
-STEPS, REPLAYS = 20, 100
+REPLAYS = 100
 OF_ATTENTION, OF_EXPERT = 2 * 2048 * (4096 + 1024 + 4096 + 128), 2 * 3 * 2048 * 768
 """Bytes of a layer of Qwen3-30B-A3B: what each step reads, what each expert has."""
 
@@ -59,16 +59,6 @@ def variant(name: str) -> Iterator[None]:
     """Everything that is built inside is so. Picks of others than "as-is" are not remembered."""
     with VARIANTS[name](), nullcontext() if name == "as-is" else patch.object(Tuner, "_save", lambda self: None):
         yield
-
-
-def decoding(engine: Engine, streams: range) -> None:
-    """Brings these streams behind their prompts, and the graphs of their steps into being."""
-    how = SamplingParams(max_tokens=ANSWER, temperature=0.0, ignore_eos=True)
-    for index in streams:
-        prompt = [(index * 7919 + place * 31) % engine.facts.vocab_size for place in range(PROMPT)]
-        engine.arrive(Request(id=index, prompt=prompt, sampling=how, seed=0))
-    for _ in range(STEPS + len(streams)):
-        engine.step()
 
 
 def microseconds(engine: Engine, streams: int) -> float:

@@ -12,31 +12,18 @@
 #define PK_PASTE(a, b) a##b
 #define PK_TABLE(isa) PK_PASTE(pk_kernels_, isa)
 
-#define PK_TYPE(name, W)                                            \
-    {"linear_int8_" name, (void *)linear_group<Int8<W>>},           \
-    {"linear_f32_" name, (void *)linear_group<Float<W>>},           \
-    {"embed_" name, (void *)embed<W>}
-#define PK_FLOAT_TYPE(name, W)                                      \
-    {"linear_f32_" name, (void *)linear_group<Float<W>>},           \
-    {"embed_" name, (void *)embed<W>}
+// Types that are multiplied as bytes, each given to X.
+#define PK_INT8_TYPES(X)                                                                              \
+    X(Q4_0), X(Q4_1), X(Q5_0), X(Q5_1), X(Q8_0), X(Q2_K), X(Q3_K), X(Q4_K), X(Q5_K), X(Q6_K), X(IQ4_NL), \
+    X(IQ4_XS), X(MXFP4)
+#define PK_FLOAT_TYPE(W) {"linear_f32_" #W, (void *)linear_group<Float<W>>}, {"embed_" #W, (void *)embed<W>}
+#define PK_TYPE(W) {"linear_int8_" #W, (void *)linear_group<Int8<W>>}, PK_FLOAT_TYPE(W)
 
 extern const pk_named PK_TABLE(PK_ISA)[] = {
-    PK_TYPE("Q4_0", Q4_0),
-    PK_TYPE("Q4_1", Q4_1),
-    PK_TYPE("Q5_0", Q5_0),
-    PK_TYPE("Q5_1", Q5_1),
-    PK_TYPE("Q8_0", Q8_0),
-    PK_TYPE("Q2_K", Q2_K),
-    PK_TYPE("Q3_K", Q3_K),
-    PK_TYPE("Q4_K", Q4_K),
-    PK_TYPE("Q5_K", Q5_K),
-    PK_TYPE("Q6_K", Q6_K),
-    PK_TYPE("IQ4_NL", IQ4_NL),
-    PK_TYPE("IQ4_XS", IQ4_XS),
-    PK_TYPE("MXFP4", MXFP4),
-    PK_FLOAT_TYPE("F16", F16),
-    PK_FLOAT_TYPE("BF16", BF16),
-    PK_FLOAT_TYPE("F32", F32),
+    PK_INT8_TYPES(PK_TYPE),
+    PK_FLOAT_TYPE(F16),
+    PK_FLOAT_TYPE(BF16),
+    PK_FLOAT_TYPE(F32),
     {"linear", (void *)linear},
     {"gated", (void *)gated},
     {"quantise", (void *)quantise},
@@ -67,23 +54,8 @@ extern const pk_named PK_TABLE(PK_ISA)[] = {
 };
 
 #if defined(PK_AMX) && defined(PK_AVX512)
-#define PK_TILED(name, W) {"linear_int8_" name, (void *)tiled_group<W>}
+#define PK_TILED(W) {"linear_int8_" #W, (void *)tiled_group<W>}
 
 // What the matrix unit does otherwise; all else is as without it.
-extern const pk_named pk_kernels_amx[] = {
-    PK_TILED("Q4_0", Q4_0),
-    PK_TILED("Q4_1", Q4_1),
-    PK_TILED("Q5_0", Q5_0),
-    PK_TILED("Q5_1", Q5_1),
-    PK_TILED("Q8_0", Q8_0),
-    PK_TILED("Q2_K", Q2_K),
-    PK_TILED("Q3_K", Q3_K),
-    PK_TILED("Q4_K", Q4_K),
-    PK_TILED("Q5_K", Q5_K),
-    PK_TILED("Q6_K", Q6_K),
-    PK_TILED("IQ4_NL", IQ4_NL),
-    PK_TILED("IQ4_XS", IQ4_XS),
-    PK_TILED("MXFP4", MXFP4),
-    {nullptr, nullptr},
-};
+extern const pk_named pk_kernels_amx[] = {PK_INT8_TYPES(PK_TILED), {nullptr, nullptr}};
 #endif

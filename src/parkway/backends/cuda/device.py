@@ -108,13 +108,16 @@ class Launches(NamedTuple):
     one_by_one: int
     ahead: int
 
-    def of(self, rows: int) -> int:
-        return ONE_BY_ONE if rows <= self.one_by_one else AHEAD if rows <= self.ahead else BEHIND
+    def of(self, device: Device, rows: int) -> int:
+        if not device.is_gpu or rows <= self.one_by_one:
+            return ONE_BY_ONE
+        return AHEAD if rows <= self.ahead else BEHIND
 
 
 DENSE, MIXTURE, QUANTISED = Launches(16, 16), Launches(0, 0), Launches(1, 16)
 """Of dense matrices few rows leave room on every multiprocessor, and programs that come early take it from those that
-work. Quantised products and those of experts are short. Timed by benchmarks.gpu_variants."""
+work. Quantised products and those of experts are short. benchmarks.gpu_variants times them; AHEAD was timed at
+4 rows alone."""
 
 
 class Event:

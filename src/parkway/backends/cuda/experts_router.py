@@ -11,13 +11,13 @@ import triton
 
 from parkway.backends.cuda import nvrtc
 from parkway.backends.cuda.launch import multiprocessors
-from parkway.backends.cuda.quantised_config import entry
+from parkway.backends.cuda.quantised_config import PITCH_BYTES, entry
 from parkway.backends.cuda.quantised_pack import TILE_COLUMNS
 from parkway.backends.cuda.weights import DenseMatrix
 
 SOURCE = "experts_router.cu"
-_TALL, _WIDE, _PITCH = 16, 8, 512 + 16
-_PART_BYTES = (_TALL + _WIDE) * _PITCH + (_TALL + 2) * _WIDE * 4
+_TALL, _WIDE = 16, 8
+_PART_BYTES = (_TALL + _WIDE) * PITCH_BYTES + (_TALL + 2) * _WIDE * 4
 _MOST_PARTS = 16
 """Warps of a block, each with 256 columns."""
 _BLOCKS = 2

@@ -117,7 +117,7 @@ class ExactLinears:
         return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
 
     def _early(self, x: torch.Tensor) -> int:
-        return self._launches.of(len(x)) if self._device.is_gpu else ONE_BY_ONE
+        return self._launches.of(self._device, len(x))
 
     def _suited(self, x: torch.Tensor, matrix: CudaMatrix, place: int) -> CudaMatrix:
         """The matrix as so many rows multiply it: a quantised one decoded for many, over what was decoded before."""

@@ -110,7 +110,7 @@ class CudaOps:
     def begin(self, step: StepTensors) -> None:
         """What is launched from now on computes this step."""
         self.step = step
-        self.early = self._launches.of(len(step.tokens)) if self._device.is_gpu else ONE_BY_ONE
+        self.early = self._launches.of(self._device, len(step.tokens))
 
     def work_sizes(self, rows: int, chunks: int, pages: int, window: int) -> Sizes:
         """How attention's lists are cut and how long they are, for steps of so many rows in so many chunks, of layers

@@ -15,7 +15,7 @@ MAX_SPLITS = 8
 ENOUGH_WARPS = 2048
 """With a band each: what it takes to keep a large GPU busy while each of them waits for what it has just asked for."""
 SHARED_BYTES = 227 * 1024
-_PITCH = TILE_COLUMNS * 2 + 16
+PITCH_BYTES = TILE_COLUMNS * 2 + 16
 _BARRIERS = 16
 """Bytes of a slot of a ring that bulk copies fill."""
 _LEAST_WINDOW = 2
@@ -153,7 +153,7 @@ def shared_bytes(config: QuantConfig, rows: int, type_name: str, matrices: int, 
     slot = config.bands * kind.tile_bytes
     if config.window:
         slot += _BARRIERS
-        activations = parts * window * (count * _PITCH + _BARRIERS)
+        activations = parts * window * (count * PITCH_BYTES + _BARRIERS)
     else:
         activations = groups * config.depth * TILE_COLUMNS * count * 2
     totals = warps * -(-config.bands // 2) * 16 * max(8, count) * 4
