@@ -1,4 +1,5 @@
-"""Where a decode step's device time goes: kernels by name, with what they take of a step. Prints only.
+"""Where a decode step's device time goes: kernels by name, with what they take of a step, launched one by one so that
+none's time is waiting; then some of a step's middle in their order, launched as they are. Prints only.
 
 `python -m benchmarks.gpu_profile [shape:NAME[:TYPE]] [--streams 1,4]`: the first thing to look at when a figure of
 benchmarks.h200 falls short.
@@ -7,19 +8,29 @@ benchmarks.h200 falls short.
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.h200 import ANSWER, PROMPT, settings
+from parkway.backends.cuda.device import Launches
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
 from parkway.request import Request, SamplingParams
+from parkway.runner import cuda_load
 from parkway.runner.load import load_model
 
 STEPS = 30
-MOST_KERNELS = 14
+MOST_KERNELS, IN_ORDER = 20, 24
+
+
+def launched(launches: Launches) -> AbstractContextManager[Any]:
+    """What is built inside launches its kernels so, whatever its weights are."""
+    return patch.multiple(cuda_load, DENSE=launches, MIXTURE=launches, QUANTISED=launches, HYBRID=launches)
 
 
 def decoding(engine: Engine, streams: range) -> None:
@@ -32,20 +43,33 @@ def decoding(engine: Engine, streams: range) -> None:
         engine.step()
 
 
-def kernels(engine: Engine) -> Iterator[tuple[str, float, float]]:
-    """Kernel, launches a step, microseconds a step; those that take most first, then all."""
-    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+def recorded(engine: Engine) -> list[Any]:
+    """The kernels of some steps, in the order in which they began."""
+    with profile(activities=[ProfilerActivity.CUDA]) as made:
         for _ in range(STEPS):
             engine.step()
         torch.cuda.synchronize()
+    found = [event for event in made.events() or () if event.device_type.name == "CUDA"]
+    return sorted(found, key=lambda event: event.time_range.start)
+
+
+def totals(events: list[Any]) -> Iterator[tuple[str, float, float]]:
+    """Kernel, launches a step, microseconds a step; those that take most first, then all."""
     launches, micros = Counter[str](), Counter[str]()
-    for event in recorded.events() or ():
-        if event.device_type.name == "CUDA":
-            launches[event.name] += 1
-            micros[event.name] += event.time_range.elapsed_us()
+    for event in events:
+        launches[event.name] += 1
+        micros[event.name] += event.time_range.elapsed_us()
     for name, total in micros.most_common(MOST_KERNELS):
         yield name, launches[name] / STEPS, total / STEPS
     yield "all", launches.total() / STEPS, micros.total() / STEPS
+
+
+def in_order(events: list[Any]) -> Iterator[tuple[str, float, float]]:
+    """Kernel, when it began and when it ended: microseconds since the first of these began."""
+    middle = events[len(events) // STEPS * (STEPS // 2) + len(events) // STEPS // 2 :][:IN_ORDER]
+    first = middle[0].time_range.start
+    for event in middle:
+        yield event.name, event.time_range.start - first, event.time_range.end - first
 
 
 def main() -> None:
@@ -55,11 +79,16 @@ def main() -> None:
     arguments = parser.parse_args()
     model = load_model(arguments.model, settings("exact"))
     for streams in map(int, arguments.streams.split(",")):
-        engine = make_engine(model, settings("exact"))
-        decoding(engine, range(streams))
-        print(f"{arguments.model}, {streams} streams: launches and microseconds a step")
-        for name, launches, micros in kernels(engine):
-            print(f"  {launches:7.1f} {micros:9.1f}  {name[:90]}")
+        for how, context, lines in (
+            ("one by one: launches and microseconds a step", launched(Launches(streams, streams)), totals),
+            ("as they are: begin and end in microseconds", nullcontext(), in_order),
+        ):
+            with context:
+                engine = make_engine(model, settings("exact"))
+                decoding(engine, range(streams))
+                print(f"{arguments.model}, {streams} streams, {how}")
+                for name, first, second in lines(recorded(engine)):
+                    print(f"  {first:7.1f} {second:9.1f}  {name[:90]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ layer, out of steps of a model of the shape that has twelve layers and few words
 
 import argparse
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,15 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.gpu_profile import decoding
+from benchmarks.gpu_profile import decoding, launched
 from benchmarks.h200 import ROOFLINE, settings
-from parkway.backends.cuda import experts, experts_route, experts_router, linear_config, rows
-from parkway.backends.cuda.device import Launches
+from parkway.backends.cuda import experts, experts_route, experts_router, linear_config, quantised_config, rows, tuner
+from parkway.backends.cuda.device import AHEAD, BEHIND, ONE_BY_ONE, Launches
 from parkway.backends.cuda.experts_rows import Sum
+from parkway.backends.cuda.linears import ExactLinears
 from parkway.backends.cuda.tuner import Tuner
 from parkway.engine.build import make_engine
 from parkway.engine.engine import Engine
-from parkway.runner import cuda_load
 from parkway.runner.load import Model, load_model
 from parkway.weights.shapes import SHAPES
 
@@ -36,28 +36,40 @@ def _apart(self: Sum, weight: torch.Tensor, epsilon: float, *, pdl: int = 0) -> 
     return rows.rms_norm(self.rows(pdl=pdl), weight, epsilon, pdl=pdl)
 
 
-def _all(launches: Launches) -> AbstractContextManager[Any]:
-    return patch.multiple(cuda_load, DENSE=launches, MIXTURE=launches, QUANTISED=launches)
+@contextmanager
+def _products(pdl: int, others: Launches) -> Iterator[None]:
+    """Products of matrices are launched so, all else as `others` say."""
+    with launched(others), patch.object(ExactLinears, "_early", lambda self, x: pdl):
+        yield
 
 
 _few, *_rest = linear_config._TABLES
 _MANY = 1 << 30
 VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "as-is": nullcontext,
-    "one-by-one": lambda: _all(Launches(_MANY, _MANY)),
-    "ahead": lambda: _all(Launches(0, _MANY)),
-    "behind": lambda: _all(Launches(0, 0)),
+    "one-by-one": lambda: launched(Launches(_MANY, _MANY)),
+    "ahead": lambda: launched(Launches(0, _MANY)),
+    "behind": lambda: launched(Launches(0, 0)),
+    "products-behind": lambda: _products(BEHIND, Launches(0, _MANY)),
+    "products-ahead": lambda: _products(AHEAD, Launches(0, 0)),
+    "products-one-by-one": lambda: _products(ONE_BY_ONE, Launches(0, _MANY)),
+    "more-splits": lambda: patch.object(quantised_config, "ENOUGH_WARPS", 4096),
+    "less-splits": lambda: patch.object(quantised_config, "ENOUGH_WARPS", 2048),
     "less-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
     "router-apart": lambda: patch.object(experts_router, "suits", lambda router: False),
     "norms-apart": lambda: patch.object(Sum, "normed", _apart),
 }
-"""Three say when kernels are launched, of any number of rows; the others how parts were before."""
+"""Three say when kernels are launched, of any number of rows; three when products are, and all else AHEAD, BEHIND and
+AHEAD; the others how parts were before."""
 
 
 @contextmanager
 def variant(name: str) -> Iterator[None]:
-    """Everything that is built inside is so. Picks of others than "as-is" are not remembered."""
-    with VARIANTS[name](), nullcontext() if name == "as-is" else patch.object(Tuner, "_save", lambda self: None):
+    """Everything that is built inside is so. Others than "as-is" have picks of their own."""
+    with VARIANTS[name](), ExitStack() as stack:
+        if name != "as-is":
+            stack.enter_context(patch.object(Tuner, "_save", lambda self: None))
+            stack.enter_context(patch.object(tuner, "_read", lambda path: {}))
         yield
 
 

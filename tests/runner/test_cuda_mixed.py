@@ -56,6 +56,6 @@ def test_no_bit_depends_on_when_kernels_are_launched(monkeypatch: pytest.MonkeyP
     requests = [Request(id=number, prompt=REQUEST.prompt[number:], sampling=how, seed=0) for number in range(4)]
     made = []
     for launches in (Launches(64, 64), Launches(0, 64), Launches(0, 0)):
-        monkeypatch.setattr(cuda_load, "QUANTISED", launches)
+        monkeypatch.setattr(cuda_load, "HYBRID", launches)
         made += [answers(model, requests, replace(SETTINGS, parallel=4, ctx_size=512)) for _ in range(3)]
     assert all(each == made[0] for each in made[1:])

@@ -18,7 +18,7 @@ from parkway.backends.bit_check import Verdict
 from parkway.backends.cuda import delta
 from parkway.backends.cuda.attention import Choices, few_candidates, many_candidates
 from parkway.backends.cuda.chooser import Chooser
-from parkway.backends.cuda.device import DENSE, MIXTURE, QUANTISED, Device
+from parkway.backends.cuda.device import DENSE, HYBRID, MIXTURE, QUANTISED, Device, Launches
 from parkway.backends.cuda.experts import ExactExperts
 from parkway.backends.cuda.experts_quantised import Rooms
 from parkway.backends.cuda.experts_stack import AnyStack, QuantStack, stacked
@@ -192,11 +192,17 @@ class CudaModel:
         many = self.verdict.allowed("attention", many_candidates(group, head_dim))
         chooser = Chooser(Tuner(cache_folder() / "tuned" / f"{self.kernels}.json", self.verdict))
         exact = settings.numerics == "exact"
-        launches = QUANTISED if self.quantised else MIXTURE if self.family.config.experts else DENSE
+        launches = self._launches()
         of = ExactLinears if exact else FastLinears
         linears = of(chooser, self.device, self._most_decoded(settings), launches)
         experts = ExactExperts(chooser, linears, self.device, rooms)
         return (CudaOps if exact else FastOps)(pool, linears, experts, Choices(few, many), self.device, launches)
+
+    def _launches(self) -> Launches:
+        config = self.family.config
+        if config.states:
+            return HYBRID
+        return QUANTISED if self.quantised else MIXTURE if config.experts else DENSE
 
 
 def _rows(settings: EngineSettings) -> tuple[int, int]:

@@ -260,7 +260,7 @@ def test_candidates_fit_and_are_there_for_every_row_count(monkeypatch: pytest.Mo
 
 def test_splits_are_a_constant_of_the_shape() -> None:
     shapes = [(6144, 4096, 1), (4096, 4096, 1), (12288, 4096, 2), (4096, 12288, 1), (151936, 4096, 1), (1024, 4096, 1)]
-    assert [splits(*shape) for shape in shapes] == [4, 4, 1, 4, 1, MAX_SPLITS]
+    assert [splits(*shape) for shape in shapes] == [4, 8, 1, 8, 1, MAX_SPLITS]
     assert [splits(8, columns) for columns in (32, 576, 1024, 4096)] == [1, 1, 2, 8]
     for columns in (32, 1056, 1280, 4096, 8960):
         cut = split_columns(columns, splits(64, columns))

@@ -114,10 +114,9 @@ class Launches(NamedTuple):
         return AHEAD if rows <= self.ahead else BEHIND
 
 
-DENSE, MIXTURE, QUANTISED = Launches(16, 16), Launches(0, 0), Launches(1, 16)
+DENSE, MIXTURE, QUANTISED, HYBRID = Launches(16, 16), Launches(0, 0), Launches(1, 4), Launches(0, 0)
 """Of dense matrices few rows leave room on every multiprocessor, and programs that come early take it from those that
-work. Quantised products and those of experts are short. benchmarks.gpu_variants times them; AHEAD was timed at
-4 rows alone."""
+work. Quantised products, those of experts and delta nets are short. benchmarks.gpu_variants times them."""
 
 
 class Event:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from parkway.backends import Activation
-from parkway.backends.cuda import linear, linear_config, quantised, quantised_many
+from parkway.backends.cuda import linear, linear_config, pointwise, quantised, quantised_many
 from parkway.backends.cuda.chooser import Chooser
 from parkway.backends.cuda.device import DENSE, ONE_BY_ONE, Device, Launches
 from parkway.backends.cuda.launch import has_warpgroups
@@ -80,7 +80,7 @@ class ExactLinears:
             return linear.linear(x, weight.values, config, **how)
 
         kind = f"{out_dtype} {residual is not None}"
-        return launch(self._config("linear", kind, x, (matrix,), launch), (matrix,))
+        return launch(self._config("linear", kind, x, (matrix,), launch, pdl), (matrix,))
 
     def gated(self, x: torch.Tensor, gate: CudaMatrix, up: CudaMatrix, activation: Activation) -> torch.Tensor:
         """activation(x Gᵀ) * (x Uᵀ), bf16 [rows, gate.rows]."""
@@ -100,10 +100,16 @@ class ExactLinears:
                 return quantised.gated(x, first, second, config, activation=activation, pdl=pdl)
             return linear.gated(x, first.values, second.values, config, activation=activation, pdl=pdl)
 
-        return launch(self._config("gated", activation, x, pair, launch), pair)
+        return launch(self._config("gated", activation, x, pair, launch, pdl), pair)
 
     def _config(
-        self, operation: str, kind: str, x: torch.Tensor, matrices: tuple[CudaMatrix, ...], launch: Callable[..., Any]
+        self,
+        operation: str,
+        kind: str,
+        x: torch.Tensor,
+        matrices: tuple[CudaMatrix, ...],
+        launch: Callable[..., Any],
+        pdl: int,
     ) -> Any:
         first = matrices[0]
         shape = f"{_type(first)} {first.rows} x {first.columns} x {len(matrices)} {kind}"
@@ -114,7 +120,12 @@ class ExactLinears:
                 return quantised.candidates(rows, first.type, count, quantised.splits(first.rows, first.columns, count))
             return linear_config.candidates(rows, first.columns, matrices=len(matrices), streams=self._streams)
 
-        return self._chooser.pick(operation, shape, len(x), candidates, matrices, launch)
+        def as_in_a_step(config: Any, weights: tuple[Any, ...]) -> None:
+            """With a short kernel in front, behind whose end nothing but this product keeps the device busy."""
+            pointwise.add(x, x, pdl=pdl)
+            launch(config, weights)
+
+        return self._chooser.pick(operation, shape, len(x), candidates, matrices, as_in_a_step)
 
     def _early(self, x: torch.Tensor) -> int:
         return self._launches.of(self._device, len(x))

@@ -12,8 +12,9 @@ MAX_THREADS = 512
 FEW_ROWS = 8
 FEW_THREADS = 768
 MAX_SPLITS = 8
-ENOUGH_WARPS = 2048
-"""With a band each: what it takes to keep a large GPU busy while each of them waits for what it has just asked for."""
+ENOUGH_WARPS = 3072
+"""With a band each: what it takes to keep a large GPU busy while each of them waits for what it has just asked for. As
+many again would make products of gate and up two, which many rows then multiply one after the other."""
 SHARED_BYTES = 227 * 1024
 PITCH_BYTES = TILE_COLUMNS * 2 + 16
 _BARRIERS = 16
@@ -53,6 +54,8 @@ _SOME = (
     QuantConfig(2, 4, 2),
     QuantConfig(1, 2, 3),
     QuantConfig(4, 2, 2),
+    QuantConfig(2, 2, 2),
+    QuantConfig(2, 1, 2),
     QuantConfig(2, 4, 3, 1),
     QuantConfig(2, 4, 3, 0, 1),
 )

@@ -15,7 +15,9 @@ from parkway.backends.cuda.device import capturing
 
 LAUNCHES = 8
 """Of one candidate in one timed run: enough to hide what a run costs around them."""
-RUNS = 3
+RUNS, LEAST_RUNS, ENOUGH_SECONDS = 20, 3, 0.01
+"""Of a candidate: so many, or fewer where they take so long together. One run of a short kernel is off by several
+percent, which is more than candidates differ by."""
 
 
 class Tuner:
@@ -49,7 +51,7 @@ class Tuner:
 
 
 def seconds(launch: Callable[[int], object]) -> float:
-    """Device seconds of one launch: the least of a few runs of a captured graph of some."""
+    """Device seconds of one launch: the least of some runs of a captured graph of some."""
     launch(0)  # compiles
     stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
@@ -57,15 +59,16 @@ def seconds(launch: Callable[[int], object]) -> float:
     with capturing(graph, stream):
         for i in range(LAUNCHES):
             launch(i)
-    times = []
-    for _ in range(RUNS + 1):
+    graph.replay()
+    times = list[float]()
+    while len(times) < LEAST_RUNS or (len(times) < RUNS and sum(times) < ENOUGH_SECONDS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         graph.replay()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3 / LAUNCHES)
-    return float(min(times[1:]))
+        times.append(begin.elapsed_time(end) / 1e3)
+    return min(times) / LAUNCHES
 
 
 def _read(path: Path) -> dict[str, list[int]]:
