@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -60,6 +61,14 @@ def _parser() -> argparse.ArgumentParser:
     many = commands.add_parser("study", help="policies on the same seeded chats, as a table")
     many.set_defaults(run=_study)
     many.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"for each policy ({SEEDS})")
+    many.add_argument(
+        "--quantum",
+        type=float,
+        nargs="+",
+        default=[QUANTUM],
+        metavar="SECONDS",
+        help=f"of the server's own ({QUANTUM:g})",
+    )
     many.add_argument("--every-policy", action="store_true", help="not only the study's and the server's own")
     many.add_argument("--every-scene", action="store_true", help="all lengths, pools and numbers of chats")
     one = commands.add_parser("run", help="one run, traced as `parkway serve --trace` does")
@@ -86,7 +95,8 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
 
 
 def _study(arguments: argparse.Namespace) -> None:
-    policies = EVERY_POLICY if arguments.every_policy else STUDY + DEFAULTS
+    turns = (replace(policy, quantum=seconds) for seconds in arguments.quantum for policy in DEFAULTS)
+    policies = EVERY_POLICY if arguments.every_policy else (*STUDY, *turns)
     for scene in EVERY_SCENE if arguments.every_scene else (SCENE,):
         Console().print(table(scene, study(scene, policies, arguments.seeds)))
 

@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from statistics import fmean
 from typing import Literal
 
+from parkway.config import EngineSettings
 from parkway.plan.limits import FOREVER, Knobs, Limits, Victim
 from parkway.plan.step import PAGE_TOKENS
 from simulate.costs import DEVICES, Costs
@@ -16,7 +17,7 @@ from simulate.run import Outcome, Watch, run
 from simulate.traffic import traffic
 
 SEEDS = 60
-QUANTUM = 5.0
+QUANTUM = EngineSettings().preempt_quantum
 """Seconds, as the server's default."""
 
 

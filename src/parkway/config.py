@@ -94,7 +94,7 @@ class EngineSettings:
         "head", "--preempt-resume", about="who comes in first: head: who has waited longest; pass: who fits"
     )
     preempt_quantum: float = _flag(
-        5.0,
+        15.0,
         "--preempt-quantum",
         about="seconds that a chat may run while others are parked; 0: for as long as it has pages",
     )
