@@ -42,6 +42,7 @@ class IdleRunner:
     state_bytes = ring_bytes = checkpoint_bytes = 0
     checkpoints: int | None = None
     rings: Rings | None = None
+    again = None
 
     def __init__(self, chats: int, ahead: int) -> None:
         self.pages = PAGES_EACH * chats

@@ -8,7 +8,8 @@ from llguidance import LLTokenizer
 
 from parkway.request import Request, SamplingParams, Vocabulary
 from parkway.runner.compiled import compiled
-from parkway.runner.constraint import Constraint, tokenizer_of
+from parkway.runner.constraint import Constraint
+from parkway.runner.constraints import tokenizer_of
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)])
 

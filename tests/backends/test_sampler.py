@@ -66,7 +66,13 @@ class SamplerRig:
 
 
 def order(
-    how: SamplingParams, counters: Counters, *, target: int = -1, top: int = -1, edits: Edits | None = None
+    how: SamplingParams,
+    counters: Counters,
+    *,
+    target: int = -1,
+    top: int = -1,
+    edits: Edits | None = None,
+    draw: int = 0,
 ) -> Sample:
     """`edits` must live as long as the order."""
     return Sample(
@@ -81,6 +87,7 @@ def order(
         prompt_index=counters.prompt_index,
         choice_index=counters.choice_index,
         position=counters.position,
+        draw=draw,
     )
 
 

@@ -26,7 +26,7 @@ from parkway.errors import ChatFailed
 from parkway.plan.limits import Knobs
 from parkway.report import Report
 from parkway.request import Output, Request, SamplingParams, Vocabulary
-from parkway.runner import constraint as module
+from parkway.runner import constraints as module
 from parkway.runner.constraint import Constraint
 from parkway.runner.load import Model, load_model
 from parkway.text import ModelText

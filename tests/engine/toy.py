@@ -6,7 +6,7 @@ Lost KV shows, and so does a history that is not the chat's own.
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,10 @@ class ToyRunner:
     exact = True
     bit_check: str | None = None
 
-    def __init__(self, logit_rows: int = 64, seconds: float = 0.0, ahead: int = 0) -> None:
+    def __init__(
+        self, logit_rows: int = 64, seconds: float = 0.0, ahead: int = 0, *, draws_again: bool = False
+    ) -> None:
+        self.again: Callable[[Chunk, Edits], Sampled] | None = self._again if draws_again else None
         self.logit_rows = logit_rows
         self.ahead = ahead
         self.seconds = seconds
@@ -122,6 +125,13 @@ class ToyRunner:
         token_id = next_token(seen, chunk.request.seed, edits)
         self.last_tokens[chunk.slot] = max(token_id, 0)
         return Sampled(token_id, None if sampling.logprobs is None else _scored(seen, token_id), scored)
+
+    def _again(self, chunk: Chunk, edits: Edits) -> Sampled:
+        assert not self._in_flight, "logits that another step has written over"
+        seen = self._read(chunk, chunk.end)
+        token_id = next_token(seen, chunk.request.seed + 1, edits)
+        self.last_tokens[chunk.slot] = max(token_id, 0)
+        return Sampled(token_id, None if chunk.request.sampling.logprobs is None else _scored(seen, token_id), [])
 
     def _read(self, chunk: Chunk, end: int) -> list[int]:
         cells = [self.kv[chunk.pages[p // PAGE_TOKENS], p % PAGE_TOKENS] for p in range(end)]

@@ -8,7 +8,7 @@ import pytest
 
 from parkway.runner import compiled as module
 from parkway.runner.compiled import beside, compiled, fault
-from parkway.runner.constraint import tokenizer_of
+from parkway.runner.constraints import tokenizer_of
 from tests.grammars import BYTES
 
 

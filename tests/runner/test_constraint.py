@@ -10,8 +10,9 @@ import pytest
 from llguidance import LLTokenizer
 
 from parkway.request import Request, Vocabulary
-from parkway.runner import constraint as module
-from parkway.runner.constraint import Constraint, Constraints, tokenizer_of
+from parkway.runner import constraints as module
+from parkway.runner.constraint import Constraint
+from parkway.runner.constraints import Constraints, tokenizer_of
 from parkway.text import ModelText
 from parkway.text.grammar import grammar_of, vocabulary_of
 from tests.grammars import allowed, request
@@ -200,7 +201,7 @@ def test_threads_share_the_masks_of_a_step_one_by_one(monkeypatch: pytest.Monkey
     for number in range(5):
         constraints.open(with_id(number, 'start: "a" "b"'))
     for constraint in settled(constraints):
-        constraint.quick = True
+        constraint.seconds = 0.001
 
     def slow(constraint: Constraint) -> None:
         if constraint.request.id == 0:

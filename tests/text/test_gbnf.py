@@ -6,7 +6,7 @@ import json
 import pytest
 
 from parkway.errors import BadRequest
-from parkway.runner.constraint import tokenizer_of
+from parkway.runner.constraints import tokenizer_of
 from parkway.text.gbnf import lark_of_gbnf
 from parkway.text.gbnf_reader import GbnfError
 from parkway.text.grammar import grammar_of

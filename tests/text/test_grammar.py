@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 
 from parkway.errors import BadRequest
-from parkway.runner.constraint import tokenizer_of
+from parkway.runner.constraints import tokenizer_of
 from parkway.text import Tokenizer
 from parkway.text.grammar import Kind, grammar_of, vocabulary_of
 from tests.grammars import accepts, walk

@@ -125,13 +125,17 @@ def candidates(logits: Floats, how: SamplingParams) -> list[int]:
     return [i for i in kept if weights[i] >= least]
 
 
-def choose(logits: Floats, how: SamplingParams, counters: Counters) -> int:
-    """The token: the most probable at temperature 0, else where the draw falls in the candidates' summed weights."""
+def choose(logits: Floats, how: SamplingParams, counters: Counters, draw: int = 0) -> int:
+    """The token: the most probable at temperature 0, else where the draw falls in the candidates' summed weights.
+
+    Draw 1 is that of a token that is chosen once more, from what a grammar allows: the first one was forbidden. It is
+    another than 0, whose place is known by then.
+    """
     if how.temperature == 0:
         return most_probable(logits, 1)[0]
     kept = candidates(logits, how)
     mass = np.cumsum(_weights(logits, how)[kept])
-    return kept[int(np.searchsorted(mass, uniform(counters) * mass[-1], side="right"))]
+    return kept[int(np.searchsorted(mass, uniform(counters, draw) * mass[-1], side="right"))]
 
 
 def walked(logits: Floats, steps: Sequence[Step], counters: Counters) -> tuple[int, float]:

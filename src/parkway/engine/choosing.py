@@ -1,17 +1,21 @@
 """What open requests ask about the choice of their tokens, gathered for each step. Knows no runner and no clock."""
 
+from collections.abc import Callable
+
 from parkway.plan.planner import Planner
-from parkway.plan.step import StepPlan
+from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Request
-from parkway.runner.constraint import Constraints
-from parkway.runner.edits import Editor, Edits
+from parkway.runner import Sampled
+from parkway.runner.constraints import Constraints
+from parkway.runner.edits import Editor, Edits, Mask
 
 
 class Choosing:
-    """`constraints`: what grammars allow next."""
+    """`constraints`: what grammars allow next. `again`: as a `Runner` has it."""
 
-    def __init__(self, vocab_size: int) -> None:
-        self.constraints = Constraints(vocab_size)
+    def __init__(self, vocab_size: int, again: Callable[[Chunk, Edits], Sampled] | None = None) -> None:
+        self.constraints = Constraints(vocab_size, draws_first=again is not None)
+        self._again = again
         self._vocab_size = vocab_size
         self._editors: dict[int, Editor] = {}
         self._await_tokens: set[int] = set()
@@ -47,9 +51,26 @@ class Choosing:
         for chunk in plan.chunks if self._editors else ():
             editor = self._editors.get(chunk.request.id) if chunk.samples else None
             if editor:
-                mask = self.constraints.mask(chunk.request.id)
-                tokens, shed = planner.tokens(chunk.slot), chunk.shed
-                edits = editor.edits(tokens, chunk.next_index, mask, shed=shed)
+                edits = self._edits(editor, chunk, planner, self.constraints.mask(chunk.request.id))
                 if edits:
                     made[chunk.slot] = edits
         return made
+
+    def kept(self, chunk: Chunk, sampled: Sampled, planner: Planner) -> Sampled:
+        """What came of a chunk, with a token that its grammar allows. One that was drawn before it was known what that
+        allows may be forbidden: then another is drawn from what it does. So the chances of each are as they would be
+        with the mask from the first: p + (1 - P) p / P, where it allows P of all, is p / P."""
+        token_id, constraint = sampled.token_id, self.constraints.drawn_first(chunk.request.id)
+        if constraint is None or token_id is None or token_id < 0 or constraint.takes(token_id):
+            return sampled
+        if constraint.mask is None or not constraint.mask.any():
+            return sampled
+        edits = self._edits(self._editors[chunk.request.id], chunk, planner, constraint.mask)
+        assert self._again, "a runner that does not draw again"
+        assert edits, "a mask is an edit"
+        made = self._again(chunk, edits)
+        return sampled._replace(token_id=made.token_id, logprob=made.logprob)
+
+    @staticmethod
+    def _edits(editor: Editor, chunk: Chunk, planner: Planner, mask: Mask | None) -> Edits | None:
+        return editor.edits(planner.tokens(chunk.slot), chunk.next_index, mask, shed=chunk.shed)

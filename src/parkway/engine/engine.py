@@ -46,7 +46,7 @@ class Engine:
         self._clock = clock
         self._pages_total, self._ahead = limits.pages, limits.ahead
         self._open: set[int] = set()
-        self._choosing = Choosing(facts.vocab_size)
+        self._choosing = Choosing(facts.vocab_size, runner.again)
         self._constraints = self._choosing.constraints
         self._embeddings = Embeddings()
         self._outputs: list[Output] = []
@@ -170,7 +170,7 @@ class Engine:
         )
         self._landed = now
         for chunk, sampled in landed:
-            self._land(chunk, sampled)
+            self._land(chunk, self._choosing.kept(chunk, sampled, self._planner))
         self._constraints.begin()
 
     def _land_all(self) -> None:
@@ -247,7 +247,7 @@ class Engine:
             self._give_up(request, "error", NO_NUMBERS)
             return
         if token_id == NOTHING_ALLOWED or not self._constraints.allows(request.id, token_id):
-            self._give_up(request, "error", NO_TOKEN)
+            self._give_up(request, "error", self._constraints.error(request.id) or NO_TOKEN)
             return
         if sampled.surprise is not None:
             self._choosing.chosen(request.id, sampled.surprise)

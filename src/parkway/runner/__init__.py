@@ -1,6 +1,6 @@
 """The computing half of a plan: batches, kernels, sampling. Knows nothing about who waits or why."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -114,6 +114,11 @@ class Runner(Protocol):
 
     def land(self) -> list[tuple[Chunk, Sampled]]:
         """Waits for the oldest step in flight; returns what it found out, in its plan's order."""
+
+    @property
+    def again(self) -> "Callable[[Chunk, Edits], Sampled] | None":
+        """Chooses the token of a chunk of the step that landed last once more: with these edits, and with the second
+        number of its randomness. None where logits don't outlive their step."""
 
     def copies(self, most_bytes: int, *, beside: bool) -> Copies:
         """Copies between the pool and host pages that take at most so many bytes.

@@ -78,6 +78,8 @@ class CpuRunner:
             samples=C.addressof(self._samples),
             slots=C.addressof(self._slots),
         )
+        self._sampled_at: dict[int, int] = {}
+        """By slot: which logit row of the last step its token was chosen from."""
         self._results: list[tuple[Chunk, Sampled]] = []
 
     def launch(self, plan: StepPlan, edits: Mapping[int, Edits] = NO_EDITS) -> None:
@@ -97,6 +99,13 @@ class CpuRunner:
     def land(self) -> list[tuple[Chunk, Sampled]]:
         landed, self._results = self._results, []
         return landed
+
+    def again(self, chunk: Chunk, edits: Edits) -> Sampled:
+        at = self._sampled_at[chunk.slot]
+        sample = self._samples[at]
+        sample.draw, sample.edits = 1, row_edits(edits)
+        self.program.again(self._batch, at)
+        return Sampled(sample.token, _logprob(sample) if sample.top >= 0 else None, [])
 
     def copies(self, most_bytes: int, *, beside: bool) -> HostCopies:
         """Copies that need not be told of steps: one that has been launched is over."""
@@ -141,6 +150,7 @@ class CpuRunner:
         if chunk.samples:
             self._logit_row[logit_row] = row + len(chunk.tokens) - 1
             self._samples[logit_row] = self._sampled(chunk)
+            self._sampled_at[chunk.slot] = logit_row
             if edits is not None:
                 self._samples[logit_row].edits = row_edits(edits)
             logit_row += 1

@@ -47,6 +47,7 @@ class CudaRunner:
     """A `Runner` on one stream; what a step sampled is written to the host's memory on another."""
 
     ahead = AHEAD
+    again = None
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class Elsewhere:
         self.ring_bytes = runner.ring_bytes
         self.checkpoint_bytes = runner.checkpoint_bytes
         self.ahead = runner.ahead
+        self.again = runner.again
         self._runner = runner
         self._places = pages
         self._planned: deque[tuple[Chunk, ...]] = deque()

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define PK_ABI_VERSION 8
+#define PK_ABI_VERSION 9
 #define PK_MAX_TOP 20
 
 // Activations of some rows, float or quantised to int8 per 32: value = q * d; s = d * sum(q). The quantised ones lie in
@@ -46,6 +46,7 @@ typedef struct pk_sample {
     int32_t top;       // most probable tokens to report; -1: no log-probabilities at all
     uint64_t seed;
     int32_t prompt_index, choice_index, position;
+    int32_t draw;      // 1: of a token that is chosen once more, since the first one was forbidden
     pk_edits edits;
     int32_t token;     // out; -1: the edits allow none; -2: the largest logit is not finite
     float logprob;     // out
@@ -132,6 +133,7 @@ PK_API void *pk_program_new(void *pool, const pk_instr *instructions, int64_t co
                             int64_t kv_heads, int64_t scratch_floats);
 PK_API void pk_program_free(void *program);
 PK_API void pk_program_run(void *program, const pk_batch *batch);
+PK_API void pk_program_again(void *program, const pk_batch *batch, int64_t instruction, int64_t item);
 #ifdef __cplusplus
 }
 #endif

@@ -127,7 +127,7 @@ double sum_of(const float *weights, const int32_t *ids, int64_t count) {
 
 // Of the candidates in their order, the one in which the draw falls. Rounding may let it fall behind the last.
 int32_t draw(const pk_sample *how, const float *weights, const int32_t *ids, int64_t count) {
-    const double target = pk_uniform(how, 0) * sum_of(weights, ids, count);
+    const double target = pk_uniform(how, how->draw) * sum_of(weights, ids, count);
     double mass = 0;
     int32_t last = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -141,7 +141,7 @@ int32_t draw(const pk_sample *how, const float *weights, const int32_t *ids, int
 
 // The same of all tokens by rising id.
 int32_t draw_of_all(const pk_sample *how, const float *weights, int64_t count) {
-    const double target = pk_uniform(how, 0) * sum_of(weights, count);
+    const double target = pk_uniform(how, how->draw) * sum_of(weights, count);
     double mass = 0;
     for (int64_t first = 0; first < count; first += BLOCK) {
         const int64_t end = std::min(first + BLOCK, count);

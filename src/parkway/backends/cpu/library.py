@@ -13,7 +13,7 @@ from parkway.backends.cpu import build
 from parkway.errors import NoRoom, StartError, Unsupported
 from parkway.machine import cache_folder
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 MAX_TOP = 20
 ALIGNMENT_BYTES = 64
 ROW_TILE = 16
@@ -49,6 +49,7 @@ class Sample(C.Structure):
         ("prompt_index", C.c_int32),
         ("choice_index", C.c_int32),
         ("position", C.c_int32),
+        ("draw", C.c_int32),
         ("edits", RowEdits),
         ("token", C.c_int32),
         ("logprob", C.c_float),
@@ -112,6 +113,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "pk_program_new": (C.c_void_p, [C.c_void_p, C.POINTER(Instruction), *[C.c_int64] * 5]),
     "pk_program_free": (None, [C.c_void_p]),
     "pk_program_run": (None, [C.c_void_p, C.POINTER(Batch)]),
+    "pk_program_again": (None, [C.c_void_p, C.POINTER(Batch), C.c_int64, C.c_int64]),
 }
 
 

@@ -274,3 +274,11 @@ void pk_program_run(void *memory, const pk_batch *batch) {
     if (pool.threads > 1) pool.start.raise();
     run(pool, program, number, 0);
 }
+
+// One instruction once more for one of its items, of the step that ran last, by the thread that calls.
+void pk_program_again(void *memory, const pk_batch *batch, int64_t instruction, int64_t item) {
+    Program &program = *(Program *)memory;
+    program.step.batch = batch;
+    const pk_instr &in = program.instructions[instruction];
+    in.kernel(&program.step, &in, item, item + 1, 0);
+}

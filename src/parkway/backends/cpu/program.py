@@ -20,6 +20,7 @@ class Program:
         machine = recorder.machine
         self._kept = (recorder, pool)
         instructions, self._activations = recorder.finish()
+        self._sampler = len(instructions) - 1
         self.buffer_bytes = self._activations.size_bytes + recorder.table_bytes
         shared = machine.heads // machine.kv.kv_heads  # heads that read the same keys; the rows of a tile fill batches
         # Gated layers want 64 floats a row, the sampler the weights and keys of one row of logits.
@@ -42,6 +43,10 @@ class Program:
     def run(self, batch: Batch) -> None:
         """Computes one step. Blocks without holding Python's lock."""
         library().pk_program_run(self.address, C.byref(batch))
+
+    def again(self, batch: Batch, logit_row: int) -> None:
+        """Chooses one row's token of the step that ran last once more, as the batch says now."""
+        library().pk_program_again(self.address, C.byref(batch), self._sampler, logit_row)
 
     def __del__(self) -> None:
         if getattr(self, "address", None):
