@@ -14,7 +14,7 @@ from parkway.runner.edits import Mask
 PATIENCE = 0.002
 """Seconds that a step waits for masks that are usually there by then: a step that a chat sits out is a token less, and
 this much of a wait is a small part of one for each of the others."""
-INSTANT = 0.00005
+INSTANT = 0.00007
 """A mask that takes so long is sooner worked out than another thread is woken."""
 MOST_SLOW = 3
 """Masks of a request that steps may wait for longer than PATIENCE."""
