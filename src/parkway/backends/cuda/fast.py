@@ -35,10 +35,10 @@ class FastLinears(ExactLinears):
     ) -> torch.Tensor:
         if isinstance(matrix, QuantMatrix):
             return super().rows(x, matrix, residual, out_dtype)
-        if residual is not None:
-            return residual.addmm_(x, matrix.values.T)
         if out_dtype is torch.float32:
-            return torch.mm(x, matrix.values.T, out_dtype=torch.float32)
+            return _plus(torch.mm(x, matrix.values.T, out_dtype=torch.float32), matrix.bias, residual)
+        if residual is not None:
+            return _plus(residual.addmm_(x, matrix.values.T), matrix.bias)
         if matrix.bias is not None:
             return torch.addmm(matrix.bias.to(x.dtype), x, matrix.values.T)
         return torch.mm(x, matrix.values.T)
@@ -49,6 +49,14 @@ class FastLinears(ExactLinears):
         opened, values = torch.mm(x, gate.values.T), torch.mm(x, up.values.T)
         _silu_times[(triton.cdiv(opened.numel(), _TILE),)](opened, values, opened.numel(), _TILE)
         return opened
+
+
+def _plus(total: torch.Tensor, *more: torch.Tensor | None) -> torch.Tensor:
+    """`total`, to which what is there has been added in place."""
+    for each in more:
+        if each is not None:
+            total += each
+    return total
 
 
 class FastOps(CudaOps):
@@ -78,13 +86,22 @@ class FastOps(CudaOps):
         return out.view(len(q), -1)
 
     def _short_chunks(self, by_head: torch.Tensor, how: Attention) -> torch.Tensor:
-        """Attention of all chunks that our kernel for few rows computes; the other rows are left as they are."""
+        """Attention of all chunks of few rows, and of rows that nobody has. Others are left as they are, unless our
+        kernel for many rows must run for a chunk of few, for which scratch had no room."""
         step, work = self.step, self.step.works[0]
-        few = Work(work.few, work.few_count, work.many[:0], work.many_count)
-        self.step = replace(step, works={0: few})
+        if len(work.many) == self._long_tiles(len(by_head)):
+            work = Work(work.few, work.few_count, work.many[:0], work.many_count)
+        self.step = replace(step, works={0: work})
         attended = super().attention(by_head.reshape(len(by_head), -1), how).view_as(by_head)
         self.step = step
         return attended
+
+    def _long_tiles(self, rows: int) -> int:
+        """Tiles for many rows that the chunks of many rows have."""
+        assert self.step.chunks, "a step that is captured"
+        tokens = self.step.chunks.tokens
+        tile = self._choices.of(rows).many.height // (self._pool.heads // self._pool.kv.kv_heads)
+        return int((-(-tokens[tokens > FEW_TOKENS] // tile)).sum())
 
     def _gathered(self, slot: int, tokens: int, how: Attention) -> tuple[torch.Tensor, ...]:
         """Keys and values of a chat's first tokens, bf16 [1, kv_heads, tokens, head_dim] each."""
