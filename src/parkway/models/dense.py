@@ -77,6 +77,7 @@ class Dense:
     output_bias: ClassVar[Bias] = "may"
     """Of the matrix behind attention."""
     has_head_norms: ClassVar[bool] = False
+    has_sinks: ClassVar[bool] = False
     activation: ClassVar[Activation] = "silu"
     window_period: ClassVar[int] = 0
     """Of so many layers, all but the last see a window only; 0: all, where the file has a window."""
@@ -87,8 +88,8 @@ class Dense:
 
     def __init__(self, checkpoint: Checkpoint, pack: Pack) -> None:
         keys, tensors = Keys(checkpoint, self.defaults), Tensors(checkpoint, pack)
-        sizes = sizes_of(keys)
-        self.config = c = replace(self.configured(keys, sizes), scales=self.scales(keys, sizes))
+        self.config = c = self.described(checkpoint)
+        self._of_converter = keys.value("rope.pairs") is None
         self._interleaved = keys.value("rope.pairs", self.rotary_pairs) == "neighbours"
         self.embedding = tensors.matrix("token_embd", c.vocabulary, c.width)
         self.layers = [self.layer(tensors, number) for number in range(c.layers)]
@@ -128,23 +129,34 @@ class Dense:
             return ops.linear_add(x, matrix, residual)
         return ops.norm_add(ops.linear(x, matrix)[0], norm, self.config.epsilon, residual)
 
-    def configured(self, keys: Keys, sizes: Sizes) -> Config:
-        return config_of(keys, sizes, self.attends(keys, sizes))
+    @classmethod
+    def described(cls, checkpoint: Checkpoint) -> Config:
+        """Its shape, before a tensor is looked at. Raises BadFile, Unsupported."""
+        keys = Keys(checkpoint, cls.defaults)
+        sizes = sizes_of(keys)
+        return replace(cls.configured(keys, sizes), scales=cls.scales(keys, sizes))
 
-    def attends(self, keys: Keys, sizes: Sizes) -> list[Attention]:
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
+        return config_of(keys, sizes, cls.attends(keys, sizes))
+
+    @classmethod
+    def attends(cls, keys: Keys, sizes: Sizes) -> list[Attention]:
         """How each layer attends, those with a window among them if the file has one."""
         rope, window = rope_of(keys, sizes.head_dim), keys.count_or_none("attention.sliding_window")
-        scale, cap = self.score_scale(keys, sizes), keys.number_or_none("attn_logit_softcapping")
+        scale, cap = cls.score_scale(keys, sizes), keys.number_or_none("attn_logit_softcapping")
         return [
             Attention(layer, sizes.heads, scale, rope, window=window if slides else 0, soft_cap=cap)
-            for layer, slides in enumerate(sliding_layers(keys, sizes, self.window_period))
+            for layer, slides in enumerate(sliding_layers(keys, sizes, cls.window_period))
         ]
 
-    def score_scale(self, keys: Keys, sizes: Sizes) -> float:
+    @classmethod
+    def score_scale(cls, keys: Keys, sizes: Sizes) -> float:
         """What products of q and k are multiplied by."""
         return keys.number("attention.scale", sizes.head_dim**-0.5)
 
-    def scales(self, keys: Keys, sizes: Sizes) -> Scales:
+    @classmethod
+    def scales(cls, keys: Keys, sizes: Sizes) -> Scales:
         return Scales()
 
     def predicting(self, keys: Keys, tensors: Tensors) -> PredictionHead | None:
@@ -179,7 +191,8 @@ class Dense:
         c, at = self.config, f"blk.{number}"
         qkv, norms = self.qkv(tensors, at), self._head_norms(tensors, at) if self.has_head_norms else None
         output = tensors.matrix(f"{at}.attn_output", c.width, c.heads * c.kv.head_dim, bias=self.output_bias)
-        return Attending(qkv, replace(how, norms=norms)), output
+        sinks = tensors.vector(f"{at}.attn_sinks", c.heads) if self.has_sinks else None
+        return Attending(qkv, replace(how, norms=norms, sinks=sinks)), output
 
     def qkv(self, tensors: Tensors, at: str) -> Any:
         kv_heads = self.config.kv.kv_heads

@@ -21,9 +21,11 @@ class Gemma2(Dense):
     largest_layers: ClassVar[int] = 46
     """Of the one whose scores are scaled by width / heads in place of the heads' width (27B)."""
 
-    def score_scale(self, keys: Keys, sizes: Sizes) -> float:
-        divided = sizes.width // sizes.heads if sizes.layers == self.largest_layers else sizes.head_dim
+    @classmethod
+    def score_scale(cls, keys: Keys, sizes: Sizes) -> float:
+        divided = sizes.width // sizes.heads if sizes.layers == cls.largest_layers else sizes.head_dim
         return keys.number("attention.scale", divided**-0.5)
 
-    def scales(self, keys: Keys, sizes: Sizes) -> Scales:
+    @classmethod
+    def scales(cls, keys: Keys, sizes: Sizes) -> Scales:
         return Scales(embedding=sizes.width**0.5, logit_cap=keys.number_or_none("final_logit_softcapping"))

@@ -24,6 +24,7 @@ class Gemma3(Gemma2):
     window_period = 6
     largest_layers = 62
 
-    def attends(self, keys: Keys, sizes: Sizes) -> list[Attention]:
+    @classmethod
+    def attends(cls, keys: Keys, sizes: Sizes) -> list[Attention]:
         nearby = local_rope(keys, sizes.head_dim, base=10000.0)
         return [replace(how, rope=nearby) if how.window else how for how in super().attends(keys, sizes)]

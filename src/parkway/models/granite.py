@@ -12,11 +12,13 @@ from parkway.models.llama import Llama
 
 
 class Granite(Llama):
-    def configured(self, keys: Keys, sizes: Sizes) -> Config:
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
         config = super().configured(keys, sizes)
         return replace(config, epsilon=config.epsilon / keys.number("residual_scale", 1.0) ** 2)
 
-    def scales(self, keys: Keys, sizes: Sizes) -> Scales:
+    @classmethod
+    def scales(cls, keys: Keys, sizes: Sizes) -> Scales:
         return Scales(
             embedding=keys.number("embedding_scale", 1.0) / keys.number("residual_scale", 1.0),
             logit_divisor=keys.number("logit_scale", 1.0),

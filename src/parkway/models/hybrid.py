@@ -37,13 +37,13 @@ class Hybrid(Dense):
     tiled: ClassVar[bool] = False
     """Whether a GGUF file's heads of v go round the heads of q and k, in place of being neighbours."""
 
-    def configured(self, keys: Keys, sizes: Sizes) -> Config:
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
         kinds = layer_kinds(keys, sizes)
         rope = rope_of(keys, sizes.head_dim)
         full = range(kinds.count("attention"))
         attention = [Attention(layer, sizes.heads, sizes.head_dim**-0.5, rope) for layer in full]
         states = state_shape(keys, kinds.count("delta"))
-        self._tiled = self.tiled and keys.value("rope.pairs") is None  # only in files of llama.cpp's converter
         return config_of(keys, sizes, attention, kinds, states)
 
     def mix(self, ops: Operations, layer: Layer, x: Any) -> Any:
@@ -86,7 +86,7 @@ class Hybrid(Dense):
             decay=tensors.pack.vector(tensors.raw(f"{at}.ssm_a", states.v_heads)),
             bias=tensors.pack.vector(tensors.raw(f"{at}.ssm_dt.bias", states.v_heads)),
             epsilon=_TINY,
-            tiled=self._tiled,
+            tiled=self.tiled and self._of_converter,
         )
         matrices = (tensors.pack.matrix(part) for part in self.projections(tensors, at, states))
         return Remembering(tensors.pack.together(*matrices), how, tensors.vector(f"{at}.ssm_norm", states.v_dim))

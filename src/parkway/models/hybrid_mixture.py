@@ -12,10 +12,11 @@ from parkway.weights.derived import shaped
 
 
 class HybridMixture(Mixture, Hybrid):
-    def configured(self, keys: Keys, sizes: Sizes) -> Config:
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
         shared_width = keys.count("expert_shared_feed_forward_length")
-        config = Hybrid.configured(self, keys, sizes)
-        return replace(config, experts=self.expert_sizes(keys), ffn_width=shared_width)
+        config = super(Mixture, cls).configured(keys, sizes)
+        return replace(config, experts=cls.expert_sizes(keys), ffn_width=shared_width)
 
     def shared(self, tensors: Tensors, at: str) -> Shared:
         c, together = self.config, tensors.pack.together

@@ -8,7 +8,8 @@ from parkway.models.keys import Keys
 class Llama(Dense):
     rotary_pairs = "neighbours"
 
-    def configured(self, keys: Keys, sizes: Sizes) -> Config:
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
         if keys.count_or_none("expert_count"):
             raise keys.unsupported("a Llama with experts (Mixtral) is not supported")
         return super().configured(keys, sizes)

@@ -30,10 +30,12 @@ class Mixture(Dense):
 
     softmax: ClassVar[Literal["all", "chosen"]] = "all"
 
-    def configured(self, keys: Keys, sizes: Sizes) -> Config:
-        return config_of(keys, sizes, self.attends(keys, sizes), experts=self.expert_sizes(keys))
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
+        return config_of(keys, sizes, cls.attends(keys, sizes), experts=cls.expert_sizes(keys))
 
-    def expert_sizes(self, keys: Keys) -> ExpertSizes:
+    @classmethod
+    def expert_sizes(cls, keys: Keys) -> ExpertSizes:
         count, chosen = keys.count("expert_count"), keys.count("expert_used_count")
         if chosen > count:
             raise keys.bad(f"{keys.named('expert_used_count')} is {chosen}, of {count} experts")

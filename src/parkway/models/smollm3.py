@@ -12,7 +12,8 @@ from parkway.models.llama import Llama
 class SmolLM3(Llama):
     defaults: ClassVar[dict[str, Any]] = {"rope.freq_base": 2e6}
 
-    def attends(self, keys: Keys, sizes: Sizes) -> list[Attention]:
+    @classmethod
+    def attends(cls, keys: Keys, sizes: Sizes) -> list[Attention]:
         turned = keys.each("rope_layers", sizes.layers, [(layer + 1) % 4 for layer in range(sizes.layers)])
         alike = super().attends(keys, sizes)
         return [how if turns else replace(how, rope=None) for how, turns in zip(alike, turned, strict=True)]

@@ -28,7 +28,7 @@ from parkway.backends.cuda.operations import CudaOps, Pool, RingPages
 from parkway.backends.cuda.quantised import QuantMatrix
 from parkway.backends.cuda.quantised_config import MAX_ROWS
 from parkway.backends.cuda.tuner import Tuner
-from parkway.backends.cuda.weights import FLOATS, CudaMatrix, Together, pack, together
+from parkway.backends.cuda.weights import CudaMatrix, Together, pack, together
 from parkway.backends.quant import decode
 from parkway.config import EngineSettings
 from parkway.errors import NoRoom
@@ -38,12 +38,11 @@ from parkway.memory.cuda_checkpoints import CudaCheckpoints, checkpoint_bytes
 from parkway.memory.cuda_page_store import CudaPageStore, page_bytes
 from parkway.memory.cuda_ring_store import allocate as ring_pages
 from parkway.memory.cuda_state_store import allocate
-from parkway.models import FAMILIES, Dense, architecture_of, build_model
-from parkway.models.hybrid import Hybrid
-from parkway.models.mixture import Mixture
+from parkway.models import Dense, build_model
 from parkway.plan.pages import pages_for
 from parkway.plan.step import PAGE_TOKENS
-from parkway.runner.cuda_compile import DELTA_NETS, EXPERTS, GELU, compile_side_by_side, subjects
+from parkway.runner.cuda_compile import compile_side_by_side, subjects
+from parkway.runner.cuda_needs import needs_of, quantised_types
 from parkway.runner.cuda_runner import CudaRunner
 from parkway.runner.cuda_step import Sizes, Steps
 from parkway.runner.fit import MOST_CHECKPOINT_BYTES, RingUse, Room, checkpoints_for, room_with_rings
@@ -235,8 +234,8 @@ def load_on_gpu(checkpoint: Checkpoint, settings: EngineSettings, device: Device
     """Packs a checkpoint's weights and checks the kernels. Raises BadFile, Unsupported, NoRoom, BitCheckFailed."""
     device = device or Device.found()
     kernels = _kernels()
-    types = _quantised(checkpoint)
-    verdict = kept_verdict(kernels, (*types, *_needs(checkpoint)), device)
+    types = quantised_types(checkpoint)
+    verdict = kept_verdict(kernels, (*types, *needs_of(checkpoint)), device)
     taken = CudaPack(device.torch)
     with _room(device, f"{checkpoint.path}: the weights"):
         family = build_model(checkpoint, taken)
@@ -262,23 +261,6 @@ def _kernels() -> str:
         if path.suffix in (".py", ".cu", ".h"):
             digest.update(path.name.encode() + path.read_bytes())
     return fingerprint(digest.hexdigest(), torch.__version__, triton.__version__, str(gpu()), str(gpu_driver()))
-
-
-def _quantised(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The checkpoint's types whose kernels multiply them as they are."""
-    kinds = {tensor.type.name for tensor in checkpoint.tensors.values()}
-    return tuple(sorted(kinds - set(FLOATS)))
-
-
-def _needs(checkpoint: Checkpoint) -> Iterator[str]:
-    """What its layers have that not every model's have."""
-    family = FAMILIES[architecture_of(checkpoint)]
-    if issubclass(family, Hybrid):
-        yield DELTA_NETS
-    if issubclass(family, Mixture):
-        yield EXPERTS
-    if family.activation == "gelu":
-        yield GELU
 
 
 def kept_verdict(kernels: str, needs: tuple[str, ...], device: Device) -> Verdict:

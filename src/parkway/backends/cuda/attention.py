@@ -23,6 +23,8 @@ REGISTERS = {4: 168, 8: 128}
 """Of a thread, by warps: with these, three or two programs of `few` run at once on a multiprocessor."""
 WIDE_ROWS = 4
 """Up to so many rows `few`'s programs are of eight warps."""
+MOST_LANES = 256
+"""Of a head: what a program has registers for."""
 CALM_ROWS = 8
 """Up to so many rows a launch of `few` is as wide as what runs at once; beyond, programs are exchanged for others."""
 
@@ -89,6 +91,11 @@ class Scratch:
         values = torch.empty(partials, heads, head_dim, dtype=torch.float32, device=device)
         tops, totals = torch.empty(2, partials, heads, dtype=torch.float32, device=device)
         return cls(values, tops, totals, torch.zeros(partials, kv_heads, dtype=torch.int32, device=device))
+
+
+def takes_heads_of(head_dim: int) -> bool:
+    """Whether the kernels compute heads of so many lanes."""
+    return head_dim % 16 == 0 and 0 < head_dim <= MOST_LANES
 
 
 def few_candidates(group: int, head_dim: int) -> list[Config]:

@@ -20,6 +20,9 @@ LAYERS = 2
 CHATS = ((1127, 1), (0, 70), (63, 1), (64, 1), (255, 1), (256, 1), (509, 5), (300, 1), (700, 130), (1022, 16))
 """First position and tokens of each chat's chunk."""
 STRANGER = 7
+FAR = 512
+"""The chats go beyond windows of so many positions by more than a split."""
+NEED = "attention"
 
 
 class Shape(NamedTuple):
@@ -33,6 +36,11 @@ class Shape(NamedTuple):
     @property
     def group(self) -> int:
         return self.heads // self.kv_heads
+
+    @property
+    def reached(self) -> "Shape":
+        """With a window that hides something from the chats, where it has one. Compilers know multiples of 16."""
+        return self._replace(window=min(self.window, FAR + self.window % 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +125,23 @@ class AttentionSubject:
         )
 
 
-def subjects(device: torch.device, seed: int, shapes: Sequence[Shape] = (Shape(32, 8, 128),)) -> list[AttentionSubject]:
+def subjects(device: torch.device, seed: int, shapes: Sequence[Shape]) -> list[AttentionSubject]:
     """One for each shape that a model's layers have."""
     return [subject(device, seed, shape) for shape in shapes]
+
+
+def need(shape: Shape) -> str:
+    """A shape as one word of a command line."""
+    return " ".join(map(str, (NEED, *shape[:-1], int(shape.sinks))))
+
+
+def shape_of(need: str) -> Shape | None:
+    """The shape that `need` wrote, or None where another kind of need is written."""
+    kind, *sizes = need.split(" ")
+    if kind != NEED:
+        return None
+    heads, kv_heads, head_dim, window, soft_cap, sinks = sizes
+    return Shape(int(heads), int(kv_heads), int(head_dim), int(window), float(soft_cap), bool(int(sinks)))
 
 
 def subject(

@@ -54,11 +54,10 @@ def pack(
     """A tensor's raw rows uint8 [rows, row_bytes] → the device. Raises Unsupported naming the tensor."""
     if type_name not in FLOATS:
         return quantised.pack(name, type_name, raw, columns, device, bias)
-    if type_name == "BF16":
-        writable = raw if raw.flags.writeable else raw.copy()  # torch takes no other; a mapped file is read-only
-        values = torch.from_numpy(writable).to(device).view(torch.bfloat16)
-    else:
-        values = torch.from_numpy(decode(name, type_name, raw)).to(device).to(torch.bfloat16)
+    kept = raw if type_name == "BF16" else decode(name, type_name, raw)
+    writable = kept if kept.flags.writeable else kept.copy()  # torch takes no other; a mapped file is read-only
+    values = torch.from_numpy(writable).to(device)
+    values = values.view(torch.bfloat16) if type_name == "BF16" else values.to(torch.bfloat16)
     return DenseMatrix(values.view(len(raw), columns), bias)
 
 
