@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from parkway.report import SlotView, View
 from tests.api.conftest import Connect
@@ -50,10 +51,17 @@ async def test_props(within: Connect) -> None:
             "ram_bytes": 3,
             "async": True,
             "resume": "head",
-            "quantum_seconds": 5.0,
+            "quantum_seconds": 15.0,
             "notices": "comments",
         },
     }
+
+
+async def test_props_of_fast_kernels_promise_nothing(within: Connect) -> None:
+    door = FakeDoor()
+    door.facts = replace(door.facts, exact=False)
+    async with within(door) as http:
+        assert (await http.get("/props")).json()["exact_concurrency"] is False
 
 
 async def test_a_slot_at_work(within: Connect) -> None:

@@ -1,6 +1,7 @@
 """What the port says before there is a model, and signals and failures then."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from parkway.api import server as served
 from parkway.api.server import Server, listen
@@ -49,6 +51,19 @@ async def test_the_port_answers_before_there_is_a_model() -> None:
         server.begin(FakeDoor("abc"), byte_text())
         assert (await http.get("/health")).json() == {"status": "ok"}
         assert (await http.post(CHAT, json=HI)).status_code == 200
+
+
+@pytest.mark.parametrize(("exact", "told"), [(True, ""), (False, " (exact_concurrency: false)")])
+async def test_the_line_that_it_serves_says_what_is_not_promised(
+    caplog: pytest.LogCaptureFixture, exact: bool, told: str
+) -> None:
+    caplog.set_level(logging.INFO, served.logger.name)
+    async with loading() as (server, http):
+        await http.get("/health")
+        door = FakeDoor()
+        door.facts = replace(door.facts, exact=exact)
+        server.begin(door, byte_text())
+        assert caplog.messages == [f"serving toy{told} at {str(http.base_url).rstrip('/')}"]
 
 
 async def test_keys_and_origins_count_then_too() -> None:
