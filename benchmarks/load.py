@@ -176,10 +176,11 @@ def differences(tally: Tally, told: Counts) -> list[str]:
 
 
 def left_behind(told: Counts) -> float:
-    """What should be nothing once everybody has gone: chats, pages, parked chats and their bytes."""
+    """What should be nothing once everybody has gone: chats, pages, parked chats, bytes on the host."""
     names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
     ours = ("requests_processing", "requests_deferred", "requests_preempted", "preempt_ram_bytes")
-    return sum(told.of(f"vllm:{name}") for name in names) + sum(told.of(f"llamacpp:{name}") for name in ours)
+    theirs = sum(told.of(f"vllm:{name}") for name in names) + sum(told.of(f"llamacpp:{name}") for name in ours)
+    return theirs + told.of("parkway:host_bytes")
 
 
 def growth(memory: Sequence[int]) -> float:

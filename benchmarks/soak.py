@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import random
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import httpx
 
 from benchmarks import records
+from benchmarks.load import Counts, page_of
 from benchmarks.memory import memory_of
 from parkway.bench.served import Served, command, served
 from parkway.config import EngineSettings
@@ -116,13 +116,16 @@ async def soak(server: Served, chats: int, seconds: float) -> Tally:
     return tally
 
 
-def left_behind(server: Served) -> dict[str, float]:
-    """What should be nothing once everybody has gone."""
-    host, port = server.address
-    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as page:
-        lines = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
-    names = ("vllm:kv_cache_usage_perc", "llamacpp:requests_preempted", "llamacpp:preempt_ram_bytes")
-    return {name: sum(float(value) for key, value in lines.items() if key.startswith(name)) for name in names}
+def held(told: Counts) -> dict[str, float]:
+    """What a server holds for chats that are here. On a GPU it has memory for those to come too, from its start on."""
+    names = ("requests_preempted", "preempt_ram_bytes")
+    counted = ("vllm:kv_cache_usage_perc", *(f"llamacpp:{name}" for name in names), "parkway:host_bytes")
+    return {name: told.of(name) for name in counted}
+
+
+def left_behind(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """What is held once everybody has gone beyond what was held before anybody came."""
+    return {name: after[name] - before[name] for name in before}
 
 
 def main() -> None:
@@ -131,13 +134,15 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=600.0, help="over which the chats arrive (600)")
     parser.add_argument("--chats", type=int, default=500, help="how many (500)")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="where records go")
     arguments = parser.parse_args()
     on_gpu = arguments.device == "cuda"
     path = arguments.model or (Path("shape:qwen3-8b:BF16") if on_gpu else default_model.fetch())
     settings = EngineSettings(device=arguments.device, ctx_size=POOL, parallel=SLOTS)
     with served(command(path, settings)) as server:
+        before = held(Counts(page_of(server)))
         tally = asyncio.run(soak(server, arguments.chats, arguments.seconds))
-        left = left_behind(server)
+        left = left_behind(before, held(Counts(page_of(server))))
     lost = sum(count for how, count in tally.ended.items() if how not in ("answered", "left"))
     several = sum(len(answers) > 1 for answers in tally.answers.values())
     quarter = len(tally.memory) // 4
@@ -145,7 +150,7 @@ def main() -> None:
     print(f"{dict(tally.ended)}; {tally.parks} parks; left behind: {left}; resident MiB over time:")
     print(" ".join(f"{value / 2**20:.0f}" for value in tally.memory))
     what = f"{'qwen3-8b, bf16: ' if on_gpu else ''}{arguments.chats} chats through {POOL} tokens"
-    results = records.RESULTS / ("h200.json" if on_gpu else "cpu.json")
+    results = arguments.results or records.RESULTS / ("h200.json" if on_gpu else "cpu.json")
     rows = (
         ("chats lost or stuck", lost, "chats", 0.0),
         ("questions with more than one answer", several, "questions", 0.0),
@@ -160,7 +165,7 @@ def main() -> None:
             unit=unit,
             better="lower",
             reach=reach,
-            command=COMMAND,
+            command=f"{COMMAND} --seconds {arguments.seconds:g}",
             packages=("torch", "triton") if on_gpu else (),
         )
         print(f"{made.figure}: {value:,.4g} (reach {reach:g}){'' if made.reached else ' SHORT'}")

@@ -59,6 +59,7 @@ def test_what_is_left_behind() -> None:
     for snapshot in (Snapshot(running=1), Snapshot(waiting=1), Snapshot(pages_used=1, pages_total=4)):
         assert left_behind(page(snapshot)) > 0
     assert left_behind(page(Snapshot(parked=1, parked_bytes=4096))) > 4096
+    assert left_behind(page(Snapshot(host_bytes=4096))) == 4096, "slabs that nobody uses"
 
 
 def test_memory_that_fills_up_at_first_does_not_grow() -> None:

@@ -103,11 +103,11 @@ async def states(http: httpx.AsyncClient) -> dict[int, str]:
 
 async def idle(http: httpx.AsyncClient) -> None:
     """Waits until the server shows that nobody and nothing is left; the test's timeout ends a wait in vain."""
-    gauges = r"num_requests_\w+|kv_cache_usage_perc|requests_preempted|preempt_ram_bytes"
+    gauges = r"num_requests_\w+|kv_cache_usage_perc|requests_preempted|preempt_ram_bytes|host_bytes"
     while True:
         page = (await http.get("/metrics")).text
         values = re.findall(rf"^\w+:(?:{gauges})(?:{{.*}})? (.*)$", page, re.MULTILINE)
-        assert len(values) == 5
+        assert len(values) == 6
         if not await states(http) and set(values) == {"0.0"}:
             return
 

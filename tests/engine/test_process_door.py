@@ -68,6 +68,12 @@ async def test_many_at_once_get_the_answers_of_each_alone() -> None:
         assert (now.running, now.waiting, now.pages_used, sum(now.finished.values())) == (0, 0, 0, 24)
 
 
+async def test_what_is_held_is_known_before_anybody_asks() -> None:
+    """A GPU's engine begins with memory for parked chats."""
+    async with toy_door() as door:
+        assert door.snapshot.pages_total > 0
+
+
 async def test_the_folder_is_the_users_alone_and_goes_with_the_door(sockets: Path) -> None:
     async with toy_door():
         (folder,) = sockets.iterdir()

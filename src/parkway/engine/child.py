@@ -77,7 +77,7 @@ def main(folder: str, factory: str) -> None:
             lifeline.join()  # the parent hangs up when it has read the sentence
         gc.collect()
         gc.freeze()  # else a full collection would walk all that was loaded and hold every stream up
-        send(wire.Ready(engine.facts))
+        send(wire.Ready(engine.facts, engine.snapshot))
         run(engine, _SocketInbox(connection), send)
     lifeline.join()
 

@@ -132,6 +132,7 @@ class ProcessDoor:
         if self._answer.done():  # nobody waits for it any more
             return
         if isinstance(answer, wire.Ready):
+            self.snapshot = answer.snapshot
             self._answer.set_result(answer.facts)
         else:
             self._answer.set_exception(StartError(answer.sentence))

@@ -12,7 +12,7 @@ import msgspec
 
 from parkway.config import EngineSettings
 from parkway.engine.events import Event
-from parkway.report import Facts, Report
+from parkway.report import Facts, Report, Snapshot
 
 SOCKET_NAME = "engine.sock"
 _LENGTH_BYTES = 4
@@ -25,6 +25,7 @@ class Start(msgspec.Struct, frozen=True):
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     facts: Facts
+    snapshot: Snapshot
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
