@@ -6,11 +6,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from msgspec import structs
 
-from parkway.config import EngineSettings
+from parkway.config import AUTOMATIC, EngineSettings
 from parkway.engine.build import host_bytes
 from parkway.engine.door import ThreadDoor
 from parkway.engine.engine import Engine
@@ -239,3 +241,14 @@ def test_an_engine_that_is_closed_waits_for_what_uses_the_pool(ahead: int) -> No
 @pytest.mark.parametrize(("mib", "most"), [(-1, 64), (0, 0), (1, 64), (2**31 - 1, 64)])
 def test_there_is_never_more_host_memory_than_could_be_parked(mib: int, most: int) -> None:
     assert host_bytes(EngineSettings(preempt_ram=mib), ToyRunner()) == most
+
+
+@pytest.mark.parametrize(("machine_bytes", "most"), [(2**40, 16), (64, 16), (63, 15), (40, 10)])
+def test_host_memory_is_as_large_as_the_pool_and_a_quarter_of_the_machines_at_most(
+    machine_bytes: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless somebody says otherwise; without copies there is none."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=machine_bytes))
+    assert EngineSettings().preempt_ram == AUTOMATIC
+    assert host_bytes(EngineSettings(), ToyRunner()) == most
+    assert host_bytes(EngineSettings(preempt="recompute"), ToyRunner()) == 0
