@@ -139,7 +139,7 @@ def test_a_chat_may_be_parked_behind_any_of_its_first_chunks(ahead: int, host_pa
         for _ in range(chunks):
             gathered(outputs, engine.step())
         room = engine._planner._room
-        room._park(room._chats.running[0])
+        room._park(room._chats.running[0], "no room")
         for report in steps(engine):
             gathered(outputs, report)
         assert joined(outputs[0]) == expected(long(0, length=40, tokens=5), 512)

@@ -53,7 +53,7 @@ def test_a_parked_chat_does_not_pass_a_new_request_that_has_waited_longer() -> N
     scene.planner.arrive(request(9, 250, max_tokens=5))
     scene.step()
     scene.step()
-    scene.planner._room._park(scene.planner._chats.running[1])
+    scene.planner._room._park(scene.planner._chats.running[1], "no room")
     assert first_of(scene, 1, 9) == {9}
     scene.drain()
 

@@ -11,7 +11,8 @@ from .scene import Scene, limits, request
 
 
 def parked_by_hand(scene: Scene, number: int = 0) -> None:
-    scene.planner._room._park(next(slot for slot in scene.planner._chats.running if slot.request.id == number))
+    chat = next(slot for slot in scene.planner._chats.running if slot.request.id == number)
+    scene.planner._room._park(chat, "no room")
 
 
 def state(scene: Scene, number: int = 0) -> str:

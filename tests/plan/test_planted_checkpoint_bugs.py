@@ -24,7 +24,7 @@ from parkway.plan.planner import Planner
 from parkway.plan.prefix import PrefixIndex
 from parkway.plan.room import Room
 from parkway.plan.sharing import Sharing
-from parkway.plan.slot import Slot
+from parkway.plan.slot import Slot, Why
 from parkway.plan.step import Chunk
 
 from .planted import Plant, machine_finds_it
@@ -147,8 +147,8 @@ def copied_again(patch: pytest.MonkeyPatch) -> None:
 def parked_forgets_where_it_begins(patch: pytest.MonkeyPatch) -> None:
     park = Room._park
 
-    def park_and_forget(self: Room, slot: Slot) -> None:
-        park(self, slot)
+    def park_and_forget(self: Room, slot: Slot, why: Why) -> None:
+        park(self, slot, why)
         self.checkpoints.leave(slot)
 
     patch.setattr(Room, "_park", park_and_forget)

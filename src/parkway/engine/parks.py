@@ -101,11 +101,8 @@ class Parks:
             self.wait.add(notice.waited_ms / 1000)
             logger.info("request %d resumed after %d ms", request_id, notice.waited_ms)
         elif notice.state == "preempted":
-            logger.info("request %d preempted: %d pages are used, %d chats wait", request_id, *self._crowd)
-
-    @property
-    def _crowd(self) -> tuple[int, int]:
-        return self._planner.pages_used, self._planner.waiting
+            told = request_id, self._planner.why_parked(request_id), self._planner.pages_used, self._planner.waiting
+            logger.info("request %d preempted (%s): %d pages are used, %d chats wait", *told)
 
     def _landed(self, copy: Copy, now: float) -> None:
         seconds = now - self._begun.pop(copy.id)[0]

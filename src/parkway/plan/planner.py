@@ -170,6 +170,11 @@ class Planner:
         """What clients are to be told now, each with its request's id. Behind `sampled` it follows that token."""
         return self._room.notices.take()
 
+    def why_parked(self, request_id: int) -> str:
+        """The last time, for the log."""
+        slot = self._chats.find(request_id)
+        return slot.why if slot else "gone since"
+
     def take_failed(self) -> list[int]:
         """Requests that were ended since this was last asked: the pool is full, and nobody may be parked."""
         failed, self._room.failed = self._room.failed, []

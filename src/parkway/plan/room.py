@@ -13,7 +13,7 @@ from parkway.plan.pages import PagePool, pages_for
 from parkway.plan.parking import Parking
 from parkway.plan.sharing import Sharing
 from parkway.plan.shift import shed
-from parkway.plan.slot import Slot, State
+from parkway.plan.slot import Slot, State, Why
 from parkway.plan.step import PAGE_TOKENS
 from parkway.plan.victims import comes_behind, in_turn, line, victim
 from parkway.request import Preempt
@@ -92,7 +92,7 @@ class Room:
         chosen = self._victim(holders, missing=1, tokens=0)
         if chosen is None:
             return []
-        self._leave(chosen)
+        self._leave(chosen, "no page is left")
         self._drop(chosen)
         self.announce(chosen)
         return [chosen]
@@ -139,7 +139,7 @@ class Room:
             for slot in self._chats.running.copy():
                 due = slot.answer_tokens >= (slot.parks + 1) * every
                 if due and slot.state is State.DECODE and not slot.full and slot is not self._exempt:
-                    self._park(slot)
+                    self._park(slot, "a test knob")
 
     def _make_room(self) -> None:
         """Parks before the step that would not fit; while pages are on their way, only for what they do not cover."""
@@ -150,7 +150,7 @@ class Room:
             chosen = self._victim(self._chats.running, missing=missing, tokens=tokens)
             if chosen is None:
                 break
-            self._park(chosen)
+            self._park(chosen, "no room")
         self._tight = missing > -TIGHT * self._limits.pages
 
     def _take_turns(self) -> None:
@@ -166,7 +166,7 @@ class Room:
         quantum, tokens = max(limits.quantum, 4 * pace.switch), self._runway
         chosen = in_turn(others, self.pool, pace, quantum, exempt=self._exempt, missing=missing, tokens=tokens)
         if chosen:
-            self._park(chosen)
+            self._park(chosen, "its turn is over")
 
     def _let_in(self) -> None:
         """Who waits comes in, the head of the line first. Nobody passes one for whom there is no room; for one that
@@ -247,9 +247,9 @@ class Room:
             running, self.pool, self.pace, knobs, exempt=self._exempt, missing=missing, tokens=tokens, misses=misses
         )
 
-    def _park(self, slot: Slot) -> None:
+    def _park(self, slot: Slot, why: Why) -> None:
         """By a copy, unless there is no room for it or computing again takes less time."""
-        self._leave(slot)
+        self._leave(slot, why)
         if not (self._copies_faster(slot) and self.parking.leave(slot)):
             self._drop(slot)
         self.announce(slot)
@@ -259,13 +259,13 @@ class Room:
         again = slot.computed * self.pace.token_seconds
         return pages * self.pace.page_seconds <= BESIDE * again or not self.pace.token_seconds
 
-    def _leave(self, slot: Slot) -> None:
+    def _leave(self, slot: Slot, why: Why) -> None:
         """A chat computes no longer. One that was still computing again what it had is not parked anew."""
         self._chats.leave(slot)
         if not slot.announced:
             self.parks += 1
             slot.parks += 1
-            slot.since = self.pace.now
+            slot.since, slot.why = self.pace.now, why
 
     def _drop(self, slot: Slot) -> None:
         self.parking.drop(slot)

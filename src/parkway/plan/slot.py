@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from parkway.plan.prefix import chain
 from parkway.plan.step import PAGE_TOKENS, PENDING, Chunk
@@ -19,6 +20,9 @@ class State(Enum):
     FINISHED = "finished"
     CANCELLED = "cancelled"
 
+
+Why = Literal["never", "no room", "no page is left", "its turn is over", "a test knob"]
+"""A chat was parked: the next steps would not have fitted, or this one did not, another waited, or it was asked for."""
 
 _ENDS = frozenset({State.FINISHED, State.CANCELLED})
 
@@ -53,10 +57,10 @@ class Slot:
 
     `since` is when it began to wait for room the last time, new or parked. `stay` counts how often it has come into the
     pool, the last time at `entered`, with `entered_at` tokens computed; `cached` is how many tokens of the prompt it
-    found there the first time. `parks`, `recomputes` and `parked_seconds` are its record; `announced`: its client
-    knows that it is out. `held`: it does not get its next token before it is released; `needs_history`: nor before all
-    tokens are known. `state_from`: the checkpoint that its slot's state must be copied from before it computes;
-    `branch`: where it leaves one because others went on with other tokens there, 0 for nowhere.
+    found there the first time. `parks`, `recomputes` and `parked_seconds` are its record; `why` it was parked last;
+    `announced`: its client knows that it is out. `held`: it does not get its next token before it is released;
+    `needs_history`: nor before all tokens are known. `state_from`: the checkpoint that its slot's state must be copied
+    from before it computes; `branch`: where it leaves one because others went on with other tokens there, or 0.
     """
 
     index: int
@@ -86,6 +90,7 @@ class Slot:
     parks: int = 0
     recomputes: int = 0
     since: float = 0.0
+    why: Why = "never"
     parked_seconds: float = 0.0
     announced: bool = False
     held: bool = False
