@@ -23,6 +23,7 @@ from parkway.backends.cuda import (
     experts_subjects,
     linear_subjects,
     quantised_subjects,
+    rows_subjects,
     sample_subjects,
 )
 from parkway.machine import cores
@@ -38,12 +39,14 @@ MOST_COMPILERS = 12
 
 def subjects(device: torch.device, needs: tuple[str, ...]) -> Iterator[Subject]:
     """The kernels of bf16 matrices and of the sampler, and of whatever else a model needs: the types of its matrices,
-    the shapes of its attention as `attention_subjects.need` writes them, and the names above."""
+    the shapes of its attention (and of rows before it) as `attention_subjects.need` writes them, and the names above.
+    """
     shapes = {need: shape for need in needs if (shape := attention_subjects.shape_of(need))}
     types = tuple(each for each in needs if each not in (DELTA_NETS, EXPERTS, GELU, *shapes))
     yield from linear_subjects.subjects(device, CHECK_SEED, ("silu", "gelu") if GELU in needs else ("silu",))
     yield from quantised_subjects.subjects(device, CHECK_SEED, types, "gelu" if GELU in needs else "silu")
     yield from attention_subjects.subjects(device, CHECK_SEED, tuple(shapes.values()))
+    yield from rows_subjects.subjects(device, CHECK_SEED, tuple(shapes.values()))
     yield from sample_subjects.subjects(device, CHECK_SEED)
     if DELTA_NETS in needs:
         yield from delta_subjects.subjects(device, CHECK_SEED)
