@@ -1,6 +1,6 @@
 """CPU time of the API and the engine process for each streamed token, without the kernels; prints and records it.
 
-The server is the real one with real kernels, of whose CPU time exactly that within the call into C++ is taken off, and
+The server is the real one with real kernels, of whose CPU time exactly that within calls into C++ is taken off, and
 that of threads that never leave it (kernel_clock.py). Counted is all else that the requests cost, user and system time,
 from their arrival to their last byte, masks of grammars too.
 

@@ -38,6 +38,8 @@ class Constraints:
         """Those that are being worked on, though their request may have ended."""
         self._accepted: list[tuple[Constraint, int]] = []
         """Tokens that quick ones have been told and nobody works on yet."""
+        self._told: list[Constraint] = []
+        """Those that went on at once."""
         self._landed: SimpleQueue[Constraint] = SimpleQueue()
         # Threads start when they are needed. A grammar may take long to compile, so no mask waits behind one.
         self._compiler = ThreadPoolExecutor(1, "parkway-grammar")
@@ -70,14 +72,17 @@ class Constraints:
     def accept(self, request_id: int, token_id: int) -> None:
         """The request's answer has one token more; does nothing if it has no grammar."""
         constraint = self._open.get(request_id)
-        if constraint is not None:
-            self._due.add(constraint)
-            if constraint.needs_no_mask or constraint.seconds < INSTANT:
-                self._accept(constraint, token_id)
-            elif constraint.seconds < PATIENCE:
-                self._accepted.append((constraint, token_id))
-            else:
-                self._maskers.submit(self._accept, constraint, token_id)
+        if constraint is None:
+            return
+        if constraint.needs_no_mask or constraint.seconds < INSTANT:
+            self._tell(constraint, token_id)
+            self._told.append(constraint)
+            return
+        self._due.add(constraint)
+        if constraint.seconds < PATIENCE:
+            self._accepted.append((constraint, token_id))
+        else:
+            self._maskers.submit(self._accept, constraint, token_id)
 
     def begin(self) -> None:
         """Begins with the masks behind the tokens of a step: quick ones in one piece of work, since to wake a thread
@@ -116,9 +121,9 @@ class Constraints:
     def landed(self) -> list[Constraint]:
         """Those that have landed since this was last asked; waits for those that will soon."""
         self.begin()
-        if not self._due:
-            return []
-        landed, until = [], monotonic() + PATIENCE
+        landed = [constraint for constraint in self._told if self._open.get(constraint.request.id) is constraint]
+        self._told.clear()
+        until = monotonic() + PATIENCE if self._due else 0
         while self._due:
             patience = until - monotonic() if any(constraint.seconds < PATIENCE for constraint in self._due) else 0
             try:
@@ -156,11 +161,15 @@ class Constraints:
                 self._accept(*accepted.popleft())
 
     def _accept(self, constraint: Constraint, token_id: int) -> None:
+        self._tell(constraint, token_id)
+        self._landed.put(constraint)
+
+    @staticmethod
+    def _tell(constraint: Constraint, token_id: int) -> None:
         try:
             constraint.accept(token_id)
         except BaseException as error:
             constraint.mask, constraint.error = None, f"the grammar gave up: {error}"
-        self._landed.put(constraint)
 
 
 class _Pieces(TokenizerWrapper):
