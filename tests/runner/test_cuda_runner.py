@@ -1,5 +1,6 @@
 """The whole way of a step on the GPU backend: on a GPU, or on the CPU under Triton's interpreter."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 
-from parkway.backends.bit_check import BitCheckFailed, Verdict
-from parkway.backends.cuda import mapped
+from parkway.backends.bit_check import BitCheckFailed, Subject, Verdict
+from parkway.backends.cuda import mapped, rows_subjects
 from parkway.backends.cuda.device import Device
+from parkway.backends.cuda.rows import rms_norm
 from parkway.config import EngineSettings
 from parkway.engine.build import make_engine
 from parkway.plan.copies import Copy, Owner
@@ -19,6 +21,7 @@ from parkway.plan.step import Chunk, StepPlan
 from parkway.request import Output, Request, SamplingParams
 from parkway.runner import Sampled, cuda_load
 from parkway.runner.cpu_load import load_on_cpu
+from parkway.runner.cuda_compile import subjects
 from parkway.runner.cuda_load import CudaModel, CudaPack, load_on_gpu
 from parkway.runner.cuda_runner import CudaRunner
 from parkway.runner.cuda_step import DeviceStep, Steps
@@ -247,19 +250,18 @@ def test_the_device_has_the_page_tables_of_every_step(model: CudaModel, monkeypa
 def test_a_kernel_whose_bits_depend_on_the_batch_makes_the_load_fail_by_name(
     path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:
-    class Planted:
-        name, rows, candidates = "linear", 6, ((1,), (2,))
+    def planted(x: torch.Tensor, *given: Any) -> torch.Tensor:
+        made = rms_norm(x, *given)
+        return made if len(x) < 8 else made * 1.01
 
-        def suits(self, config: tuple[int, ...], rows: int) -> bool:
-            return True
+    def norms(device: torch.device, needs: tuple[str, ...]) -> Iterator[Subject]:
+        """On the CPU the whole check would take minutes."""
+        return (subject for subject in subjects(device, needs) if subject.name == "norm")
 
-        def output(self, config: tuple[int, ...], rows: slice) -> torch.Tensor:
-            made: torch.Tensor = torch.arange(6.0)[rows] + (rows.stop - rows.start) * 2.0**-20
-            return made
-
-    monkeypatch.setattr(cuda_load, "subjects", lambda device, types: iter([Planted()]))
+    monkeypatch.setattr(rows_subjects, "rms_norm", planted)
+    monkeypatch.setattr(cuda_load, "subjects", norms)
     monkeypatch.setattr(cuda_load, "compile_side_by_side", lambda types: None)
-    with pytest.raises(BitCheckFailed, match="linear"):
+    with pytest.raises(BitCheckFailed, match="no configuration of norm computes a row alone as it does among others"):
         load_on_gpu(open_checkpoint(path), SETTINGS, Device.found())
 
 
