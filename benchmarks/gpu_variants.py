@@ -16,7 +16,16 @@ import torch
 
 from benchmarks.gpu_profile import decoding, launched
 from benchmarks.h200 import ROOFLINE, settings
-from parkway.backends.cuda import experts, experts_route, experts_router, linear_config, quantised_config, rows, tuner
+from parkway.backends.cuda import (
+    experts,
+    experts_route,
+    experts_router,
+    linear_config,
+    linears,
+    quantised_config,
+    rows,
+    tuner,
+)
 from parkway.backends.cuda.device import AHEAD, BEHIND, ONE_BY_ONE, Launches
 from parkway.backends.cuda.experts_rows import Sum
 from parkway.backends.cuda.linears import ExactLinears
@@ -53,6 +62,7 @@ VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "products-behind": lambda: _products(BEHIND, Launches(0, _MANY)),
     "products-ahead": lambda: _products(AHEAD, Launches(0, 0)),
     "products-one-by-one": lambda: _products(ONE_BY_ONE, Launches(0, _MANY)),
+    "timed-alone": lambda: patch.object(linears, "in_front", lambda x, pdl: None),
     "more-splits": lambda: patch.object(quantised_config, "ENOUGH_WARPS", 4096),
     "less-splits": lambda: patch.object(quantised_config, "ENOUGH_WARPS", 2048),
     "less-linears": lambda: patch.object(linear_config, "_TABLES", (_few._replace(one=_few.one[:3]), *_rest)),
@@ -60,7 +70,7 @@ VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "norms-apart": lambda: patch.object(Sum, "normed", _apart),
 }
 """Three say when kernels are launched, of any number of rows; three when products are, and all else AHEAD, BEHIND and
-AHEAD; the others how parts were before."""
+AHEAD; the others how parts were before, or might be."""
 
 
 @contextmanager

@@ -121,8 +121,7 @@ class ExactLinears:
             return linear_config.candidates(rows, first.columns, matrices=len(matrices), streams=self._streams)
 
         def as_in_a_step(config: Any, weights: tuple[Any, ...]) -> None:
-            """With a short kernel in front, behind whose end nothing but this product keeps the device busy."""
-            pointwise.add(x, x, pdl=pdl)
+            in_front(x, pdl)
             launch(config, weights)
 
         return self._chooser.pick(operation, shape, len(x), candidates, matrices, as_in_a_step)
@@ -153,6 +152,11 @@ class ExactLinears:
 
     def _empty(self, values: int) -> torch.Tensor:
         return torch.empty(values, dtype=torch.bfloat16, device=self._device.torch)
+
+
+def in_front(x: torch.Tensor, pdl: int) -> None:
+    """What a product that is timed waits for, as in a step: behind its end nothing else keeps the device busy."""
+    pointwise.add(x, x, pdl=pdl)
 
 
 def _type(matrix: CudaMatrix) -> str:
