@@ -54,6 +54,28 @@ def test_what_goes_wrong_with_a_grammar_ends_its_request_and_no_other(wrong: tup
     assert joined(outputs[3]) == joined(outputs_of(toy(), [other])[3])
 
 
+def test_a_panic_of_the_library_ends_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind two tokens, in the step in which a third is forbidden."""
+
+    class Panic(BaseException):
+        pass
+
+    right, worked_out = module.Constraint._work_out, list[int]()
+
+    def panics(constraint: module.Constraint) -> None:
+        worked_out.append(constraint.request.id)
+        if constraint.request.id == 0 and len(worked_out) > 2:
+            raise Panic("planted")
+        right(constraint)
+
+    stuck, other = crowd()[0], crowd()[3]
+    wanted = joined(outputs_of(toy(), [other])[3])
+    monkeypatch.setattr(module.Constraint, "_work_out", panics)
+    outputs = outputs_of(toy(), [stuck, other])
+    assert outputs[0][-1].error == "the grammar gave up: planted"
+    assert joined(outputs[3]) == wanted
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("tiny") / "q8_0.gguf", types=("Q8_0",))

@@ -57,15 +57,18 @@ class Constraint:
 
     def takes(self, token_id: int) -> bool:
         """Whether a token that was drawn without a mask is allowed. If not, there is a mask now, or an error."""
-        assert self._matcher is not None, "not begun"
-        if self.mask is None:
-            if token_id not in self.request.stop_ids and self._matcher.try_consume_tokens([token_id]) == 1:
-                self._told = True
-                return True
-            began = perf_counter()
-            self._work_out()
-            self._slow += perf_counter() - began > PATIENCE
+        try:
+            if self.mask is None and not self._consumes(token_id):
+                began = perf_counter()
+                self._work_out()
+                self._slow += perf_counter() - began > PATIENCE
+        except BaseException as error:  # a panic of the library is no Exception
+            self.give_up(error)
         return self.allows(token_id)
+
+    def give_up(self, error: BaseException) -> None:
+        """The library has failed: nothing is allowed any more."""
+        self.mask, self._told, self.error = None, False, f"the grammar gave up: {error}"
 
     def accept(self, token_id: int) -> None:
         """Goes on behind one token more, and works out its mask if that is needed."""
@@ -83,6 +86,12 @@ class Constraint:
 
     def allows(self, token_id: int) -> bool:
         return self._told or (self.mask is not None and _has(self.mask, token_id))
+
+    def _consumes(self, token_id: int) -> bool:
+        """Goes on behind a token that the grammar allows by its text. What ends an answer is a matter of the mask."""
+        assert self._matcher is not None, "not begun"
+        self._told = token_id not in self.request.stop_ids and self._matcher.try_consume_tokens([token_id]) == 1
+        return self._told
 
     def _work_out(self) -> None:
         """What is allowed next. In the matcher's vocabulary one token more than in the model's is the end."""

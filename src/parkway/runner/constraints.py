@@ -169,7 +169,7 @@ class Constraints:
         try:
             constraint.accept(token_id)
         except BaseException as error:
-            constraint.mask, constraint.error = None, f"the grammar gave up: {error}"
+            constraint.give_up(error)
 
 
 class _Pieces(TokenizerWrapper):
