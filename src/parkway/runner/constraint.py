@@ -17,7 +17,7 @@ this much of a wait is a small part of one for each of the others."""
 INSTANT = 0.00007
 """A mask that takes so long is sooner worked out than another thread is woken."""
 MOST_SLOW = 3
-"""Masks of a request that steps may wait for longer than PATIENCE."""
+"""Times that steps may wait for a request's grammar for longer than PATIENCE."""
 NO_TOKEN = "the grammar allows no token"
 
 
@@ -57,13 +57,13 @@ class Constraint:
 
     def takes(self, token_id: int) -> bool:
         """Whether a token that was drawn without a mask is allowed. If not, there is a mask now, or an error."""
+        began = perf_counter()
         try:
             if self.mask is None and not self._consumes(token_id):
-                began = perf_counter()
                 self._work_out()
-                self._slow += perf_counter() - began > PATIENCE
         except BaseException as error:  # a panic of the library is no Exception
             self.give_up(error)
+        self._slow += perf_counter() - began > PATIENCE
         return self.allows(token_id)
 
     def give_up(self, error: BaseException) -> None:
