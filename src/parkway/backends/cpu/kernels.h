@@ -7,6 +7,8 @@ struct pk_named {
     void *function;
 };
 
+extern __thread uint64_t pk_steps_of_thread;  // that the thread has begun: what it set up for one is to be set up for the next
+
 extern const pk_named pk_kernels_portable[];
 #if defined(__x86_64__)
 #if defined(__linux__) && __has_include(<amxint8intrin.h>)

@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "abi.h"
+#include "kernels.h"
+
+__thread uint64_t pk_steps_of_thread = 0;
 
 namespace {
 
@@ -147,6 +149,7 @@ void run_instruction(Pool &pool, Program &program, size_t i, uint32_t number, in
 }
 
 void run(Pool &pool, Program &program, uint32_t number, int thread) {
+    pk_steps_of_thread++;
     for (size_t i = 0; i < program.instructions.size(); i++) {
         const int64_t items = program.items[i].load(std::memory_order_acquire);
         if (items == 0) continue;

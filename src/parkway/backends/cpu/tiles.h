@@ -5,17 +5,17 @@
 
 namespace {
 
-// What the unit's registers are, once a thread: 0 sums [16 rows, 16 outputs]; 1, 2 activations [16 rows, 32 or 16 columns];
-// 3, 4 weights, as many columns of 16 outputs.
+// What the unit's registers are: 0 sums [16 rows, 16 outputs]; 1, 2 activations [16 rows, 32 or 16 columns]; 3, 4 weights, as
+// many columns of 16 outputs. Said once a step, since other libraries that the thread calls may say something else.
 INLINE void shape_tiles() {
-    static thread_local bool done = false;
-    if (done) return;
+    static __thread uint64_t shaped = 0;
+    if (shaped == pk_steps_of_thread) return;
     struct alignas(64) { uint8_t palette, start, zeros[14]; uint16_t row_bytes[16]; uint8_t rows[16]; } shape = {};
     const uint8_t row_bytes[] = {64, 32, 16, 64, 64}, rows[] = {16, 16, 16, 8, 4};
     shape.palette = 1;
     for (int i = 0; i < 5; i++) shape.row_bytes[i] = row_bytes[i], shape.rows[i] = rows[i];
     asm volatile("ldtilecfg %0" ::"m"(shape));
-    done = true;
+    shaped = pk_steps_of_thread;
 }
 
 // sums [16, 16] = activations, whose rows lie 32 bytes apart, times weights, whose quads of columns lie 64 bytes apart.
