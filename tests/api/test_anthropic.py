@@ -292,6 +292,24 @@ async def test_a_schema_of_the_answer(within: Connect, wrapped: bool) -> None:
     assert door.asked[0].sampling.grammar is not None
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"grammar": 'root ::= "a"'},
+        {"json_schema": {"type": "object"}},
+        {"guided_regex": "a+"},
+        {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"choice": ["a", "b"]}},
+    ],
+    ids=str,
+)
+async def test_a_form_of_the_answer_as_other_endpoints_name_it(within: Connect, field: dict[str, Any]) -> None:
+    async with within(door := FakeDoor("a")) as http:
+        answer = await http.post(MESSAGES, json=HI | field)
+    assert answer.status_code == 200
+    assert door.asked[0].sampling.grammar is not None
+
+
 async def test_an_answer_goes_on_with_its_own_beginning(within: Connect) -> None:
     begun = HI | {"messages": [*HI["messages"], {"role": "assistant", "content": "The best is ("}]}
     async with within(door := FakeDoor("B)"), text()) as http:

@@ -177,6 +177,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mcp_servers": [{"type": "url"}]}, "mcp_servers is not supported"),
     ({"thread": {"id": "t"}}, "thread is not supported"),
     ({"tfs_z": 0.5}, "tfs_z is not supported"),
+    ({"n": 2}, "n is not supported"),
+    ({"logprobs": True}, "logprobs is not supported"),
+    ({"grammar": 'root ::= "a"', "output_format": SCHEMA}, "grammar can't be combined with output_format.schema"),
+    ({"guided_regex": "("}, "guided_regex is no regular expression"),
+    ({"tools": [TOOL], "grammar": 'root ::= "a"'}, "grammar: can't be combined with tools"),
+    (
+        {"tools": [{"name": "d", "input_schema": {"type": "string"}}]},
+        "tools: the arguments of d must be of type object, not 'string'",
+    ),
     ({"messages": [said("x" * N_CTX)]}, "prompt is too long: 262 tokens > 255 maximum"),
 ]
 

@@ -253,3 +253,28 @@ def test_messages_to_tools_are_held() -> None:
 def test_a_call_that_is_read_but_not_held_cannot_be() -> None:
     assert not may_be("qwen3-coder", "<function=get_weather>")
     assert may_be("qwen3-coder", "<function")
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3", "mistral", "gpt-oss"])
+def test_arguments_have_no_others_than_the_tool_lists(name: str) -> None:
+    """At any depth, as an answer by the same schema has none; a tool that lists none has none."""
+    place = {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"]}
+    nested = {"type": "object", "properties": {"at": place}, "required": ["at"]}
+    none = {"type": "object", "properties": {}}
+    vocabulary = bytes_and(())
+    tokens = [*(bytes([byte]) for byte in range(256)), b""]
+    for parameters, wanted in ((nested, {"at": {"x": 1}}), (none, {})):
+        tool = Tool("f", "", parameters)
+        grammar = dialect_named(name).calls((tool,), parallel=False, thinking=False, special={})
+        for seed in range(2):
+            text = walk(vocabulary, tokens, grammar, [*begin_of(name, False).encode()], seed)
+            parts = told(dialect_named(name).parser(tools=(tool,), thinking=False), text)
+            assert [json.loads(part.text) for part in parts if part.kind == "arguments"] == [wanted], text
+
+
+@pytest.mark.parametrize("kind", ["string", "what", ["string", "null"], 5])
+def test_arguments_that_are_no_object_are_refused(kind: Any) -> None:
+    with pytest.raises(BadRequest, match="arguments of f must be of type object") as raised:
+        Tool("f", "", {"type": kind})
+    assert raised.value.param == "tools"
+    assert Tool("f", "", {"type": ["object", "null"]}).parameters

@@ -1,5 +1,6 @@
 """The bodies of /v1/messages and its count_tokens, and the chat that they ask for. Knows no prompt and no answer."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -8,13 +9,14 @@ from parkway.api.anthropic_blocks import Message, Texts, template_messages
 from parkway.api.anthropic_tools import CustomTool, ToolChoice, tools_of
 from parkway.api.bodies import Body, Text
 from parkway.api.chat_ask import ChatAsk
-from parkway.api.constraints import Constraint, grammar_for
-from parkway.api.sampling_fields import MAX_STOP_STRINGS, OTHER_SAMPLERS, Sampled
+from parkway.api.constraints import Constrained, Constraint, grammar_for
+from parkway.api.sampling_fields import MAX_STOP_STRINGS, OTHER_SAMPLERS
 from parkway.errors import BadRequest
 from parkway.text import Tokenizer
 
 _UNBUILT: dict[str, tuple[Any, ...]] = OTHER_SAMPLERS | {
     "container": (),
+    "logprobs": (False,),
     "mcp_servers": ([],),
     "thread": (),
 }
@@ -42,7 +44,7 @@ class OutputConfig(Body):
     format: OutputFormat | None = None
 
 
-class CountBody(Sampled):
+class CountBody(Constrained):
     """A chat whose tokens are counted: all of a request for an answer, which may lack what only an answer needs."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -66,9 +68,11 @@ class CountBody(Sampled):
     async def ask(self, tokenizer: Tokenizer) -> ChatAsk:
         """The chat. Raises BadRequest naming the field."""
         self.refuse(_UNBUILT)
+        if self.n is not None and self.n > 1:
+            raise BadRequest("n", "n is not supported: a message has one answer")
         tools, choice = tools_of(self.tools or ()), self.tool_choice
         must = choice.within(tools) if choice else "auto"
-        constraint = self._constraint()
+        constraint = self.constraint()
         if constraint and tools and must != "none":
             raise BadRequest(
                 constraint.param, f"{constraint.param}: can't be combined with tools; send tool_choice none"
@@ -89,13 +93,13 @@ class CountBody(Sampled):
             continue_final=goes_on,
         )
 
-    def _constraint(self) -> Constraint | None:
+    def _constraints(self) -> Iterator[Constraint]:
         """`output_format` is what output_config.format was called in its beta."""
         if self.output_config is not None and self.output_config.format is not None:
-            return Constraint("json_schema", self.output_config.format.schema_, "output_config.format.schema")
-        if self.output_format is not None:
-            return Constraint("json_schema", self.output_format.schema_, "output_format.schema")
-        return None
+            yield Constraint("json_schema", self.output_config.format.schema_, "output_config.format.schema")
+        elif self.output_format is not None:
+            yield Constraint("json_schema", self.output_format.schema_, "output_format.schema")
+        yield from super()._constraints()
 
     def _variables(self) -> dict[str, Any]:
         """What the template is told beside messages and tools."""

@@ -10,7 +10,7 @@ from parkway.errors import BadRequest
 from parkway.runner.compiled import fault
 from parkway.text.grammar import lark
 from parkway.text.parts import Tool
-from parkway.text.schema import check_multiples
+from parkway.text.schema import check_multiples, closed
 
 # As models write JSON, and no whitespace that a model could go on with for ever.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -144,7 +144,7 @@ def json_lark(schema: Mapping[str, Any]) -> str:
     """Raises BadRequest."""
     try:
         check_multiples(schema)
-        return f"%json {json.dumps({**schema, 'x-guidance': _SPACING})}"
+        return f"%json {json.dumps({**closed(schema), 'x-guidance': _SPACING})}"
     except (ValueError, RecursionError) as error:
         raise BadRequest("tools", f"no answer can be held to these tools: {error}") from None
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
+from parkway.errors import BadRequest
+
 Kind = Literal["content", "reasoning", "call", "arguments"]
 
 
@@ -36,6 +38,12 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises BadRequest: arguments are an object, whatever else a schema says of them."""
+        kind = self.parameters.get("type", "object")
+        if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+            raise BadRequest("tools", f"tools: the arguments of {self.name} must be of type object, not {kind!r}")
 
 
 Tools = Mapping[str, Tool]

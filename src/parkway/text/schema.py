@@ -23,15 +23,17 @@ class SchemaError(ValueError):
 
 
 def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as it is kept to. Raises SchemaError.
-
-    An object that lists properties and does not say whether others are allowed has no others, as llama-server reads it
-    and as OpenAI's strict mode demands it; an answer is valid by either reading. Only where schemas are combined, so
-    that one may allow what another lists, it stays open.
-    """
+    """The schema as it is kept to. Raises SchemaError."""
     check_multiples(schema)
-    whole = schema if any(map(_combines, _subschemas(schema))) else _closed(schema)
-    return {**whole, "x-guidance": {"whitespace_pattern": WHITESPACE}}
+    return {**closed(schema), "x-guidance": {"whitespace_pattern": WHITESPACE}}
+
+
+def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object that lists properties and does not say whether others are allowed has no others, as llama-server reads
+    it and as OpenAI's strict mode demands it; an answer is valid by either reading. Only where schemas are combined, so
+    that one may allow what another lists, it stays open."""
+    whole: Mapping[str, Any] = schema if any(map(_combines, _subschemas(schema))) else _closed(schema)
+    return whole
 
 
 def _combines(schema: Mapping[str, Any]) -> bool:
