@@ -9,7 +9,13 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 
 OWN_KEYS = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture")
-TYPES = {str: GGUFValueType.STRING, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32}
+TYPES = {
+    str: GGUFValueType.STRING,
+    int: GGUFValueType.UINT32,
+    float: GGUFValueType.FLOAT32,
+    bool: GGUFValueType.BOOL,
+    list: GGUFValueType.ARRAY,
+}
 
 
 def altered(

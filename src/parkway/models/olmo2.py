@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parkway.backends import Attention, Operations
+from parkway.models.config import Config, Sizes
 from parkway.models.dense import Attending, Dense, Layer
+from parkway.models.keys import Keys
 from parkway.models.tensors import Tensors
 
 
@@ -18,6 +20,12 @@ class Olmo2(Dense):
     attn_norm = ffn_norm = None
     attn_post_norm = "post_attention_norm"
     ffn_post_norm = "post_ffw_norm"
+
+    @classmethod
+    def configured(cls, keys: Keys, sizes: Sizes) -> Config:
+        if keys.count_or_none("attention.sliding_window"):  # llama.cpp's files of both have one name
+            raise keys.unsupported("OLMo 3 (olmo2 with windows) is not supported")
+        return super().configured(keys, sizes)
 
     def mix(self, ops: Operations, layer: Layer, x: Any) -> Any:
         mixer, epsilon = layer.mixer, self.config.epsilon
