@@ -54,14 +54,18 @@ def scaling_name(keys: Keys) -> str:
     kind = _kind(keys)
     if kind == "none" and _FREQS in keys.checkpoint.tensors:
         return f"as {_FREQS} has it"
-    factor = keys.value("rope.scaling.factor")
+    factor = keys.value("rope.scaling.factor", keys.value("rope.scale_linear"))
     is_number = isinstance(factor, int | float) and abs(factor) <= sys.float_info.max  # not every kind checks it
     return f"{kind}, factor {factor:g}" if is_number and kind != "none" else kind
 
 
 def _kind(keys: Keys) -> str:
     """Its own word for it, or by the tensors that only it has."""
-    said = keys.value("rope.scaling.type", "none")
+    said = keys.value("rope.scaling.type")
+    if said is None:
+        said = _unsaid_kind(keys)
+    if said not in ("none", "linear") and keys.value("rope.scale_linear") not in (None, 0, 1):
+        raise keys.unsupported(f"{keys.named('rope.scale_linear')} beside rope scaling {said!r} is not supported")
     if said in ("su", "longrope") or (said == "none" and _LONG in keys.checkpoint.tensors):
         return "longrope"
     if said == "dynamic" and keys.value("rope.scaling.alpha") is not None:
@@ -69,6 +73,16 @@ def _kind(keys: Keys) -> str:
     if said not in ("none", "linear", "llama3", "yarn", "mrope"):
         raise keys.unsupported(f"rope scaling {said!r} is not supported")
     return "none" if said == "mrope" else said  # for text, all its sections have one position
+
+
+def _unsaid_kind(keys: Keys) -> str:
+    """Linear, if there is a factor, as in llama.cpp; not where it only repeats what stored tensors have."""
+    if _LONG in keys.checkpoint.tensors:
+        return "longrope"
+    if keys.value("rope.scaling.factor") is None:
+        return "none" if keys.number_or_none("rope.scale_linear") in (0, 1) else "linear"
+    is_stored = _FREQS in keys.checkpoint.tensors
+    return "none" if is_stored or keys.number_or_none("rope.scaling.factor") in (0, 1) else "linear"
 
 
 def _factors(keys: Keys, kind: str, base: float, dims: int) -> Factors:
@@ -79,7 +93,12 @@ def _factors(keys: Keys, kind: str, base: float, dims: int) -> Factors:
         factors = _llama3(keys, base, dims)
     else:
         factors = np.ones(dims // 2, dtype=np.float32)
-    return factors * np.float32(keys.number("rope.scaling.factor")) if kind == "linear" else factors
+    return factors * np.float32(_linear_factor(keys)) if kind == "linear" else factors
+
+
+def _linear_factor(keys: Keys) -> float:
+    """By its name, or by the one that it had before."""
+    return keys.number("rope.scaling.factor", keys.number_or_none("rope.scale_linear") or None)
 
 
 def _llama3(keys: Keys, base: float, dims: int) -> Factors:
@@ -107,6 +126,11 @@ def _yarn(keys: Keys, base: float, dims: int) -> Factors:
 
 
 def _yarn_magnitude(keys: Keys) -> float:
+    """The file's own, or what its factor asks for; times `attn_factor`, which llama.cpp has beside either."""
+    return _own_yarn_magnitude(keys) * (keys.number_or_none("rope.scaling.attn_factor") or 1.0)
+
+
+def _own_yarn_magnitude(keys: Keys) -> float:
     factor = keys.number("rope.scaling.factor")
     if said := keys.number_or_none("rope.scaling.yarn_attn_factor"):
         return said
