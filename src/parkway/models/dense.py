@@ -10,6 +10,7 @@ from parkway.models.config import Config, Scales, Sizes, config_of, sizes_of, sl
 from parkway.models.keys import Keys
 from parkway.models.ropes import rope_of
 from parkway.models.tensors import Bias, Pack, Tensors
+from parkway.models.unread_keys import refuse_what_is_asked
 from parkway.weights.checkpoint import Checkpoint, RawTensor
 from parkway.weights.derived import mapped
 from parkway.weights.rope import in_halves
@@ -133,6 +134,7 @@ class Dense:
     def described(cls, checkpoint: Checkpoint) -> Config:
         """Its shape, before a tensor is looked at. Raises BadFile, Unsupported."""
         keys = Keys(checkpoint, cls.defaults)
+        refuse_what_is_asked(keys)
         sizes = sizes_of(keys)
         return replace(cls.configured(keys, sizes), scales=cls.scales(keys, sizes))
 
