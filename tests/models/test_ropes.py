@@ -148,6 +148,6 @@ def test_a_factor_of_the_older_name_is_told(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_an_attention_factor_multiplies_what_yarn_has(said: dict[str, float], magnitude: float, tmp_path: Path) -> None:
+def test_an_attention_factor_multiplies_what_yarn_has(said: dict[str, Any], magnitude: float, tmp_path: Path) -> None:
     made = rope_of_gguf(tmp_path, type="yarn", factor=4.0, original_context_length=512, **said)
     assert made.magnitude == magnitude
