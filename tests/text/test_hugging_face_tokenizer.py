@@ -1,7 +1,9 @@
 """The tokenizer of a Hugging Face folder: the ids of the same vocabulary in a GGUF file, special tokens, BOS, ends."""
 
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,26 @@ def test_ids_and_text_are_those_of_the_gguf_file(pair: tuple[Tokenizer, Tokenize
     assert ours.encode(text) == other.encode(text)
     assert ours.encode_plain(text) == other.encode_plain(text)
     assert ours.decode(ours.encode_plain(text)) == text
+
+
+def test_a_long_text_has_the_ids_of_its_lines(pair: tuple[Tokenizer, Tokenizer]) -> None:
+    line = "the he <|im_start|> é, then her<|im_end|>"
+    for each in pair:
+        assert each.encode(line * 2000) == each.encode(line) * 2000
+        assert each.encode_plain(f"{line}\n" * 2000) == each.encode_plain(f"{line}\n") * 2000
+        with pytest.raises(BadRequest, match="not valid Unicode"):
+            each.encode_plain("\ud800" * 20_000)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_other_threads_go_on_while_a_long_text_is_encoded(pair: tuple[Tokenizer, Tokenizer], which: int) -> None:
+    turns = 0
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(pair[which].encode, "the other, then her " * 30_000)
+        while not encoding.done():
+            time.sleep(0.001)
+            turns += 1
+    assert turns > 10
 
 
 @given(st.lists(st.sampled_from(["<|im_start|>", "<|im_end|>", "<|im_", "the he", "\n", "é", "|>"])))

@@ -81,7 +81,7 @@ class CountBody(Constrained):
         goes_on = _goes_on(messages)
         return ChatAsk(
             messages=messages,
-            sampling=self.sampling(tokenizer),
+            sampling=await self.sampled(tokenizer),
             priority=self.priority or 0,
             tools=tools,
             tool_choice=must,

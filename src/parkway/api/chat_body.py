@@ -69,7 +69,7 @@ class ChatBody(Constrained):
             )
         return ChatAsk(
             messages=self._messages(),
-            sampling=self._chat_sampling(tokenizer),
+            sampling=await self._chat_sampling(tokenizer),
             choices=self.n or 1,
             priority=self.priority or 0,
             tools=tools,
@@ -83,10 +83,10 @@ class ChatBody(Constrained):
             reasoning="off" if self.reasoning_format == "none" else "split",
         )
 
-    def _chat_sampling(self, tokenizer: Tokenizer) -> SamplingParams:
+    async def _chat_sampling(self, tokenizer: Tokenizer) -> SamplingParams:
         if self.top_logprobs and not self.logprobs:
             raise BadRequest("top_logprobs", "top_logprobs needs logprobs to be true")
-        return self.sampling(tokenizer, logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+        return await self.sampled(tokenizer, logprobs=(self.top_logprobs or 0) if self.logprobs else None)
 
     def _messages(self) -> list[dict[str, Any]]:
         for index, message in enumerate(self.messages):

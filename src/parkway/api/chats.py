@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from parkway.api.chat_ask import ChatAsk
+from parkway.api.off_loop import off_loop
 from parkway.api.reading import Reading
 from parkway.errors import BadRequest
 from parkway.request import SamplingParams
@@ -56,12 +57,12 @@ class Chats:
     async def prepared(self, ask: ChatAsk) -> Chat:
         """Raises BadRequest naming messages, tools or tool_choice."""
         tools = () if ask.tool_choice == "none" else ask.tools
-        text = self._rendered(ask, tools)
+        text = await off_loop(_told(ask, tools), self._rendered, ask, tools)
         thinking = self._thinks and self._dialect.within_thought(text)
         read = bool(tools) or (self._thinks and ask.reasoning == "split")
         grammar = await asyncio.to_thread(self._grammar, ask, tools, thinking, read) if _formed(ask, tools) else None
         return Chat(
-            prompt=self._text.encoded(text),
+            prompt=await off_loop(text, self._text.encoded, text),
             sampling=replace(ask.sampling, grammar=grammar) if grammar else ask.sampling,
             dialect=self._dialect if read else None,
             hidden=self._hidden if read or self._thinks else self._text.tokenizer.special_ids,
@@ -71,9 +72,10 @@ class Chats:
             one_call=not ask.parallel_calls,
         )
 
-    def text_of(self, ask: ChatAsk) -> str:
+    async def text_of(self, ask: ChatAsk) -> str:
         """The prompt as text. Raises BadRequest naming messages."""
-        return self._rendered(ask, () if ask.tool_choice == "none" else ask.tools)
+        tools = () if ask.tool_choice == "none" else ask.tools
+        return await off_loop(_told(ask, tools), self._rendered, ask, tools)
 
     def _rendered(self, ask: ChatAsk, tools: Sequence[Tool]) -> str:
         """The prompt's text."""
@@ -102,6 +104,11 @@ class Chats:
         if _held(ask, tools):
             return dialect.held(tools, parallel=ask.parallel_calls, thinking=thinking, special=special)
         return ask.grammar
+
+
+def _told(ask: ChatAsk, tools: Sequence[Tool]) -> Any:
+    """What the template is told and the client has sent."""
+    return ask.messages, ask.variables, [(tool.name, tool.description, tool.parameters) for tool in tools]
 
 
 def _must(ask: ChatAsk, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:

@@ -54,7 +54,7 @@ class CompletionBody(Constrained):
         if len(self.prompt) * (self.n or 1) > MAX_ANSWERS:
             raise BadRequest("prompt", f"prompt and n ask for more than {MAX_ANSWERS} answers")
         prompt_logprobs = self.logprobs if self.echo else None
-        sampling = self.sampling(
+        sampling = await self.sampled(
             tokenizer, default_limit=DEFAULT_TOKENS, logprobs=self.logprobs, prompt_logprobs=prompt_logprobs
         )
         grammar = await grammar_for(self.constraint())

@@ -1,12 +1,16 @@
 """/v1/embeddings, and llama-server's own /embedding and /embeddings. Knows no token and no state of a model."""
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Response
 from fastapi import Request as HttpRequest
 
 from parkway.api.answer import Answer
 from parkway.api.bodies import MAX_ANSWERS
+from parkway.api.choice import Prompt
 from parkway.api.embeddings_body import EmbeddingsBody
 from parkway.api.embeddings_form import EmbeddingsForm, EmbeddingsList
+from parkway.api.off_loop import off_loop
 from parkway.api.openai import serving_of
 from parkway.api.responses import WholeAnswer
 from parkway.api.serving import Serving
@@ -19,7 +23,7 @@ router = APIRouter()
 @router.post("/v1/embeddings")
 async def embeddings(body: EmbeddingsBody, request: HttpRequest) -> Response:
     serving = serving_of(request)
-    answer = _begun(serving, body)
+    answer = await _begun(serving, body)
     return WholeAnswer(answer, EmbeddingsForm(answer, body, serving.model_name), serving.leave)
 
 
@@ -27,11 +31,11 @@ async def embeddings(body: EmbeddingsBody, request: HttpRequest) -> Response:
 @router.post("/embeddings")
 async def llama_embeddings(body: EmbeddingsBody, request: HttpRequest) -> Response:
     serving = serving_of(request)
-    answer = _begun(serving, body)
+    answer = await _begun(serving, body)
     return WholeAnswer(answer, EmbeddingsList(answer, body), serving.leave)
 
 
-def _begun(serving: Serving, body: EmbeddingsBody) -> Answer:
+async def _begun(serving: Serving, body: EmbeddingsBody) -> Answer:
     serving.check_model(body.model)
     width = serving.door.facts.embedding_width
     if (body.dimensions or 0) > width:
@@ -41,9 +45,14 @@ def _begun(serving: Serving, body: EmbeddingsBody) -> Answer:
     sampling = SamplingParams(
         max_tokens=0, embed=_pooling(serving), cache_prompt=serving.settings.defaults.cache_prompt == "on"
     )
+    prompts = await off_loop(body.input, _prompts, serving, body.input)
+    return serving.begin(prompts, 1, sampling, priority=body.priority or 0)
+
+
+def _prompts(serving: Serving, asked: Sequence[str | list[int]]) -> list[Prompt]:
     whole = serving.text.tokenizer.whole
-    ids = [whole(each) if isinstance(each, str) else each for each in body.input]
-    return serving.begin([serving.prompt(each, "input") for each in ids], 1, sampling, priority=body.priority or 0)
+    ids = [whole(each) if isinstance(each, str) else each for each in asked]
+    return [serving.prompt(each, "input") for each in ids]
 
 
 def _pooling(serving: Serving) -> Pooling:

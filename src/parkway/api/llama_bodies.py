@@ -100,7 +100,7 @@ class Completed(Constrained):
 
     async def llama_sampling(self, tokenizer: Tokenizer) -> SamplingParams:
         """Of a completed body. Raises BadRequest naming the field."""
-        sampling = self.sampling(tokenizer, logprobs=self.top_logprobs or None)
+        sampling = await self.sampled(tokenizer, logprobs=self.top_logprobs or None)
         grammar = await grammar_for(self.constraint())
         return replace(sampling, grammar=grammar) if grammar else sampling
 

@@ -1,5 +1,6 @@
 """llama-server's endpoints that generate: /completion and /infill. Knows no frame and no token."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from fastapi import APIRouter, Response
@@ -10,8 +11,9 @@ from parkway.api.choice import Prompt
 from parkway.api.llama_bodies import Completed, Infill, LlamaCompletion
 from parkway.api.llama_form import LlamaForm, Manner
 from parkway.api.llama_progress import PromptProgress
-from parkway.api.llama_prompts import encoded
+from parkway.api.llama_prompts import Mixed, encoded
 from parkway.api.llama_settings import generation_settings
+from parkway.api.off_loop import off_loop
 from parkway.api.openai import serving_of
 from parkway.api.responses import StreamedAnswer, WholeAnswer
 from parkway.api.serving import Serving
@@ -34,8 +36,7 @@ async def completion(body: LlamaCompletion, request: HttpRequest) -> Response:
     if len(body.prompt) * body.choices > MAX_ANSWERS:
         raise BadRequest("prompt", f"prompt and n_cmpl ask for more than {MAX_ANSWERS} answers")
     sampling = await body.llama_sampling(serving.text.tokenizer)
-    prompts = [serving.prompt(encoded(each, serving.text.tokenizer) or "") for each in body.prompt]
-    return _answered(serving, body, sampling, prompts)
+    return _answered(serving, body, sampling, await off_loop(body.prompt, _prompts, serving, body.prompt))
 
 
 @router.post("/infill")
@@ -47,8 +48,13 @@ async def infill(body: Infill, request: HttpRequest) -> Response:
     sampling = await body.llama_sampling(tokenizer)
     files = [(each.filename, each.text) for each in body.input_extra or ()]
     gap = gaps.Gap(body.input_prefix, body.input_suffix, body.prompt or "", files)
-    ids = gaps.prompt_of(gap, tokenizer, _room(serving.door.facts.n_ctx, sampling.max_tokens))
+    room = _room(serving.door.facts.n_ctx, sampling.max_tokens)
+    ids = await off_loop(gap, gaps.prompt_of, gap, tokenizer, room)
     return _answered(serving, body, sampling, [serving.prompt(ids)])
+
+
+def _prompts(serving: Serving, asked: Sequence[Mixed]) -> list[Prompt]:
+    return [serving.prompt(encoded(each, serving.text.tokenizer) or "") for each in asked]
 
 
 def _filled(serving: Serving, body: Asked) -> Asked:

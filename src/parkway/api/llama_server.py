@@ -11,7 +11,9 @@ from parkway.api.bodies import Text
 from parkway.api.chat_body import ChatBody
 from parkway.api.failures import json_response
 from parkway.api.llama_prompts import Content
+from parkway.api.off_loop import off_loop
 from parkway.api.openai import chat_completions, models, serving_of
+from parkway.api.serving import Serving
 from parkway.errors import BadRequest
 from parkway.text import Tokenizer
 
@@ -63,6 +65,10 @@ class DetokenizeBody(BaseModel):
 async def tokenize(body: TokenizeBody, request: HttpRequest) -> Response:
     body.refuse()
     serving = serving_of(request)
+    return await off_loop((body.content, body.prompt), _tokenized, body, serving)
+
+
+def _tokenized(body: TokenizeBody, serving: Serving) -> Response:
     tokenizer = serving.text.tokenizer
     ids = body.ids(tokenizer)
     if body.prompt is not None:
@@ -75,9 +81,12 @@ async def tokenize(body: TokenizeBody, request: HttpRequest) -> Response:
 @router.post("/detokenize")
 async def detokenize(body: DetokenizeBody, request: HttpRequest) -> Response:
     """The text under both names: llama-server's and vLLM's."""
-    tokenizer = serving_of(request).text.tokenizer
-    _check(body.tokens, "tokens", tokenizer)
-    text = tokenizer.decode(body.tokens)
+    return await off_loop(body.tokens, _detokenized, body.tokens, serving_of(request).text.tokenizer)
+
+
+def _detokenized(ids: list[int], tokenizer: Tokenizer) -> Response:
+    _check(ids, "tokens", tokenizer)
+    text = tokenizer.decode(ids)
     return json_response({"content": text, "prompt": text})
 
 
@@ -96,7 +105,7 @@ async def apply_template(body: ChatBody, request: HttpRequest) -> Response:
     serving = serving_of(request)
     template = serving.text.template
     ask = await body.ask(serving.text.tokenizer, template.source if template else "")
-    return json_response({"prompt": serving.chat_text(ask)})
+    return json_response({"prompt": await serving.chat_text(ask)})
 
 
 def _check(ids: list[int], param: str, tokenizer: Tokenizer) -> None:

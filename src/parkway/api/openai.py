@@ -13,6 +13,7 @@ from parkway.api.failures import json_response
 from parkway.api.forms import Style
 from parkway.api.forms_chat import ChatForm
 from parkway.api.forms_completion import CompletionForm
+from parkway.api.off_loop import off_loop
 from parkway.api.responses import Form, StreamedAnswer, WholeAnswer
 from parkway.api.sampling_fields import Sampled
 from parkway.api.serving import Serving
@@ -55,7 +56,7 @@ async def completions(body: CompletionBody, request: HttpRequest) -> Response:
     body = serving.defaults.filled(body)
     tokenizer = serving.text.tokenizer
     sampling, stop_ids = await body.completion_sampling(tokenizer), body.stop_ids(tokenizer)
-    prompts = [serving.prompt(each) for each in body.prompt]
+    prompts = await off_loop(body.prompt, lambda: [serving.prompt(each) for each in body.prompt])
     answer = serving.begin(
         prompts, body.n or 1, sampling, priority=body.priority or 0, stop_ids=stop_ids, echo=bool(body.echo)
     )

@@ -101,7 +101,7 @@ class ResponseBody(Constrained):
         tools, choice = tools_within(self.tools or (), self.tool_choice)
         return ChatAsk(
             messages=template_messages(self.instructions, self.input),
-            sampling=self.sampling(tokenizer, logprobs=(self.top_logprobs or 0) if self.tells_logprobs else None),
+            sampling=await self.sampled(tokenizer, logprobs=(self.top_logprobs or 0) if self.tells_logprobs else None),
             priority=self.priority or 0,
             tools=tools,
             tool_choice=choice,

@@ -8,6 +8,7 @@ from pydantic import PlainValidator
 from parkway.api.bodies import Asked, unicode_text
 from parkway.api.llama_samplers import Samplers, ordered
 from parkway.api.logit_bias import Bias, by_token
+from parkway.api.off_loop import off_loop
 from parkway.errors import BadRequest
 from parkway.request import SamplingParams
 from parkway.text import Tokenizer
@@ -128,6 +129,12 @@ class Sampled(Asked):
     def limit(self) -> tuple[str, int | None]:
         """The field that says how many tokens the answer may have, and what it says."""
         return ("n_predict", self.n_predict) if self.max_tokens is None else ("max_tokens", self.max_tokens)
+
+    async def sampled(
+        self, tokenizer: Tokenizer, *, default_limit: int | None = None, **more: int | None
+    ) -> SamplingParams:
+        """The same as `sampling`, for the event loop: texts of logit_bias become tokens."""
+        return await off_loop(self.logit_bias, self.sampling, tokenizer, default_limit=default_limit, **more)
 
     def sampling(self, tokenizer: Tokenizer, *, default_limit: int | None = None, **more: int | None) -> SamplingParams:
         """The parameters, defaults filled in. Raises BadRequest naming the field as it was spelt."""

@@ -85,9 +85,9 @@ class Serving:
         how = _Beginning(chat.sampling, ask.priority, ask.stop_ids, reading=chat.reading, hidden=chat.hidden)
         return self._begin([prompt], ask.choices, how)
 
-    def chat_text(self, ask: ChatAsk) -> str:
+    async def chat_text(self, ask: ChatAsk) -> str:
         """The prompt of a chat before it is cut into tokens. Raises BadRequest."""
-        return self._chats.text_of(ask)
+        return await self._chats.text_of(ask)
 
     async def chat_tokens(self, ask: ChatAsk) -> int:
         """How many tokens the prompt of a chat has, even if that are too many. Raises BadRequest."""

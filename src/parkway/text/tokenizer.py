@@ -18,6 +18,11 @@ END_TEXTS = (
 )
 
 
+_SHORT = 1 << 13
+"""Longer texts are encoded as a batch of one: the library holds Python's lock while it encodes a single text, and every
+other thread would stand still. For short ones its pool of threads costs more than they do."""
+
+
 def _byte_characters() -> dict[int, str]:
     """GPT-2 writes each byte as a printable character; this maps them back, as characters 0 to 255."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -52,7 +57,9 @@ def stop_ids(ids: Mapping[str, int], named: Iterable[int | None]) -> frozenset[i
 def encoded(model: tokenizers.Tokenizer, text: str) -> list[int]:
     """Token ids without BOS. Raises BadRequest for text that isn't Unicode."""
     try:
-        return model.encode(text, add_special_tokens=False).ids
+        if len(text) <= _SHORT:
+            return model.encode(text, add_special_tokens=False).ids
+        return model.encode_batch_fast([text], add_special_tokens=False)[0].ids
     except TypeError:  # what the library says to a lone surrogate
         raise not_unicode() from None
 
