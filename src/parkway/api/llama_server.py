@@ -75,7 +75,9 @@ def _tokenized(body: TokenizeBody, serving: Serving) -> Response:
         return json_response({"tokens": ids, "count": len(ids), "max_model_len": serving.door.facts.n_ctx})
     if not body.with_pieces:
         return json_response({"tokens": ids})
-    return json_response({"tokens": [{"id": i, "piece": _piece(tokenizer.piece_bytes(i))} for i in ids]})
+    # Each token once: the collector of garbage stops all threads for as long as it looks through millions of objects.
+    told = {i: {"id": i, "piece": _piece(tokenizer.piece_bytes(i))} for i in set(ids)}
+    return json_response({"tokens": [told[i] for i in ids]})
 
 
 @router.post("/detokenize")
