@@ -56,12 +56,47 @@ def test_the_clock() -> None:
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ 1 // 0 }}", "zero"),
         ("{% for i in range(10 ** 9) %}{% endfor %}", "[Rr]ange"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "take more than 5000000 turns",
+        ),
+        ("{% macro f(n) %}{% for i in range(9999) %}{{ f(n) }}{% endfor %}{% endmacro %}{{ f(1) }}", "recursion"),
+        ("{{ 'a' * 3000000000 }}", "too large"),
+        ("{{ 3000000000 * [1] }}", "too large"),
+        ("{{ 9 ** 99999999 }}", "too large"),
+        ("{{ '%3000000000d' % 1 }}", "too large"),
+        ("{{ '%*d' % (3000000000, 1) }}", "too large"),
+        ("{{ '{:3000000000}'.format(1) }}", "too large"),
+        ("{{ '%3000000000d' | format(1) }}", "too large"),
+        ("{{ 'a'.ljust(3000000000) }}", "too large"),
+        ("{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}", "too large"),
+        ("{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}", "too large"),
+        (
+            "{% macro two(x) %}{{ x }}{{ x }}{% endmacro %}{% set n = namespace(x='ab') %}"
+            "{% for i in range(60) %}{% set n.x = two(n.x) %}{% endfor %}",
+            "too large",
+        ),
+        ("{% set x %}{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}{% endset %}{{ x }}", "too large"),
+        ("{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}", "too large"),
     ],
 )
 def test_what_a_template_refuses_is_the_clients_fault(source: str, says: str) -> None:
     with pytest.raises(BadRequest, match=says) as caught:
         render(source)
     assert caught.value.param == "messages"
+
+
+def test_what_bounds_leave_as_it_was() -> None:
+    """Loops know their length, their last turn and their neighbours; nothing is said of what is small."""
+    source = (
+        "{% for i in range(3) %}{{ loop.index }}/{{ loop.length }}{{ ' last' if loop.last }}{{ loop.previtem }};"
+        "{% endfor %}"
+        "{% for k, v in {'a': 1}.items() if v %}{{ k }}{{ v }}{% else %}none{% endfor %}"
+        "{% for x in [] %}{% else %}empty{% endfor %}{% for x in missing %}{% endfor %}"
+        "{% set x = missing %}{{ x is defined }}{% set y | upper %}b{% endset %}{{ y }}"
+        "{{ '-' * 3 }}{{ 2 ** 3 }}{{ '%03d' % 7 }}{{ 'a'.ljust(3) }}|{{ 'a' | center(3) }}|{{ 'a\nb' | indent(2) }}"
+    )
+    assert render(source) == "1/3;2/30;3/3 last1;a1emptyFalseB---8007a  | a |a\n  b"
 
 
 def test_a_template_that_is_not_jinja_is_the_files_fault() -> None:

@@ -1,6 +1,6 @@
 """Chat messages to one prompt text, by the Jinja template of the model file, as Hugging Face renders it.
 
-The template is somebody else's program: it runs in a sandbox. Knows no token ids.
+The template is somebody else's program: it runs in a sandbox, within bounds. Knows no token ids.
 """
 
 import json
@@ -13,9 +13,9 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from parkway.errors import BadRequest, Unsupported
+from parkway.text.template_bounds import Sandbox, rendered
 
 
 class _Generation(Extension):
@@ -43,8 +43,8 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+def _environment() -> Sandbox:
+    made = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     made.filters["tojson"] = _tojson
     made.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return made
@@ -61,7 +61,7 @@ class ChatTemplate:
     ) -> None:
         """Raises Unsupported for a template that isn't valid Jinja."""
         try:
-            self._template = _environment().from_string(source)
+            self._template = _environment().bounded(source)
         except jinja2.TemplateSyntaxError as error:
             message = f"the chat template is not valid Jinja, line {error.lineno}: {error}"
             raise Unsupported(message) from error
@@ -77,6 +77,6 @@ class ChatTemplate:
         """
         defaults = {"tools": None, "documents": None, "add_generation_prompt": True, **self._variables}
         try:
-            return self._template.render(defaults | variables | self._tokens | {"messages": messages})
+            return rendered(self._template, defaults | variables | self._tokens | {"messages": messages})
         except Exception as error:  # the template's own code over the client's values: anything can go wrong
             raise BadRequest("messages", f"the chat template of the model refused the messages: {error}") from error
