@@ -10,7 +10,8 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks import records
@@ -98,24 +99,30 @@ class IdleCopies:
 def engine_with(chats: int, ahead: int) -> tuple[Engine, IdleRunner]:
     """An engine whose chats all decode and will not end within STEPS."""
     runner = IdleRunner(chats, ahead)
-    n_ctx = PAGES_EACH * PAGE_TOKENS
-    limits = Limits(
-        slots=chats,
-        pages=runner.pages,
-        n_ctx=n_ctx,
-        batch_tokens=runner.batch_tokens,
-        logit_rows=runner.logit_rows,
-        ahead=ahead,
-    )
-    facts = Facts(
-        model="idle", n_ctx=n_ctx, slots=chats, vocab_size=VOCABULARY, fingerprint="", weight_bytes=0, pool_bytes=0
-    )
-    engine = Engine(runner, limits, facts, IdleCopies())
+    engine = idle_engine(runner, PAGES_EACH * PAGE_TOKENS, monotonic)
     for number in range(chats):
         prompt = [(number + i) % VOCABULARY for i in range(PROMPT_TOKENS)]
         engine.arrive(Request(id=number, prompt=prompt, sampling=SamplingParams(), seed=0, stop_ids=frozenset({1, 2})))
     engine.step()
     return engine, runner
+
+
+def idle_engine(runner: IdleRunner, n_ctx: int, clock: Callable[[], float], **more: Any) -> Engine:
+    """With a slot for each logit row; `more`: of its limits."""
+    slots = runner.logit_rows
+    limits = Limits(
+        slots=slots,
+        pages=runner.pages,
+        n_ctx=n_ctx,
+        batch_tokens=runner.batch_tokens,
+        logit_rows=slots,
+        ahead=runner.ahead,
+        **more,
+    )
+    facts = Facts(
+        model="idle", n_ctx=n_ctx, slots=slots, vocab_size=VOCABULARY, fingerprint="", weight_bytes=0, pool_bytes=0
+    )
+    return Engine(runner, limits, facts, IdleCopies(), clock)
 
 
 def timed(call: Callable[[], object], clock: IdleRunner) -> float:
@@ -147,20 +154,8 @@ def crowded() -> tuple[list[float], Snapshot]:
     """µs of each plan of an engine to which a chat comes for each that ends."""
     runner, times, now = IdleRunner(CHATS, 1), list[float](), 0.0
     runner.n_ctx, runner.pages = CONTEXT, int(CHATS * CONTEXT // PAGE_TOKENS * SHARE)
-    limits = Limits(
-        slots=CHATS,
-        pages=runner.pages,
-        n_ctx=CONTEXT,
-        batch_tokens=runner.batch_tokens,
-        logit_rows=CHATS,
-        ahead=1,
-        host_pages=CHATS * CONTEXT,
-        quantum=EngineSettings().preempt_quantum,
-    )
-    facts = Facts(
-        model="idle", n_ctx=CONTEXT, slots=CHATS, vocab_size=VOCABULARY, fingerprint="", weight_bytes=0, pool_bytes=0
-    )
-    engine = Engine(runner, limits, facts, IdleCopies(), lambda: now)
+    turns = EngineSettings().preempt_quantum
+    engine = idle_engine(runner, CONTEXT, lambda: now, host_pages=CHATS * CONTEXT, quantum=turns)
     plan = engine._planner.plan
 
     def timed_plan(pace: Pace) -> StepPlan:

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[QUANTUM],
         metavar="SECONDS",
-        help=f"of the server's own ({QUANTUM:g})",
+        help=f"of the server's own ({QUANTUM:g}); 0: none",
     )
     many.add_argument("--every-policy", action="store_true", help="not only the study's and the server's own")
     many.add_argument("--every-scene", action="store_true", help="all lengths, pools and numbers of chats")
@@ -95,7 +95,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
 
 
 def _study(arguments: argparse.Namespace) -> None:
-    turns = (replace(policy, quantum=seconds) for seconds in arguments.quantum for policy in DEFAULTS)
+    turns = (replace(policy, quantum=seconds or FOREVER) for seconds in arguments.quantum for policy in DEFAULTS)
     policies = EVERY_POLICY if arguments.every_policy else (*STUDY, *turns)
     for scene in EVERY_SCENE if arguments.every_scene else (SCENE,):
         Console().print(table(scene, study(scene, policies, arguments.seeds)))

@@ -28,10 +28,9 @@ from parkway.report import Report
 from parkway.request import Output, Request, SamplingParams, Vocabulary
 from parkway.runner import constraints as module
 from parkway.runner.constraint import Constraint
-from parkway.runner.load import Model, load_model
+from parkway.runner.load import Model
 from parkway.text import ModelText
 from parkway.text.grammar import grammar_of, vocabulary_of
-from tests.checkpoints import tiny_llama
 from tests.engine.toy import FACTORY, PARKS, STOP_ID, VOCAB_SIZE, ToyRunner, joined, make_request, make_toy, outputs_of
 
 VOCABULARY = Vocabulary([bytes([32 + i]) for i in range(VOCAB_SIZE)], frozenset({STOP_ID}))
@@ -313,16 +312,6 @@ SCHEMA = {
     },
     "required": ["name", "ages"],
 }
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_llama(tmp_path_factory.mktemp("tiny") / "q8_0.gguf", types=("Q8_0",))
-
-
-@pytest.fixture(scope="module")
-def model(tiny: Path) -> Model:
-    return load_model(tiny, SETTINGS)
 
 
 def taught(model: Model, tiny: Path, settings: EngineSettings = SETTINGS, **how: Any) -> Engine:

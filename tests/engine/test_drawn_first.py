@@ -17,10 +17,9 @@ from parkway.runner import Sampled
 from parkway.runner import constraint as module
 from parkway.runner.cpu_runner import CpuRunner
 from parkway.runner.edits import Edits
-from parkway.runner.load import Model, load_model
+from parkway.runner.load import Model
 from parkway.text import ModelText
 from parkway.text.grammar import grammar_of, vocabulary_of
-from tests.checkpoints import tiny_llama
 from tests.engine.test_constraints import LETTERS, SCHEMA, SETTINGS, VOCABULARY, WRONG, crowd, real_crowd, text
 from tests.engine.toy import PARKS, ToyRunner, joined, make_request, make_toy, outputs_of
 
@@ -74,16 +73,6 @@ def test_a_panic_of_the_library_ends_one_request(monkeypatch: pytest.MonkeyPatch
     outputs = outputs_of(toy(), [stuck, other])
     assert outputs[0][-1].error == "the grammar gave up: planted"
     assert joined(outputs[3]) == wanted
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_llama(tmp_path_factory.mktemp("tiny") / "q8_0.gguf", types=("Q8_0",))
-
-
-@pytest.fixture(scope="module")
-def model(tiny: Path) -> Model:
-    return load_model(tiny, SETTINGS)
 
 
 HOWS: dict[str, dict[str, Any]] = {

@@ -38,7 +38,7 @@ class Constraints:
         """Those that are being worked on, though their request may have ended."""
         self._accepted: list[tuple[Constraint, int]] = []
         """Tokens that quick ones have been told and nobody works on yet."""
-        self._told: list[Constraint] = []
+        self._at_once: list[Constraint] = []
         """Those that went on at once."""
         self._landed: SimpleQueue[Constraint] = SimpleQueue()
         # Threads start when they are needed. A grammar may take long to compile, so no mask waits behind one.
@@ -76,7 +76,7 @@ class Constraints:
             return
         if constraint.needs_no_mask or constraint.seconds < INSTANT:
             self._tell(constraint, token_id)
-            self._told.append(constraint)
+            self._at_once.append(constraint)
             return
         self._due.add(constraint)
         if constraint.seconds < PATIENCE:
@@ -121,8 +121,8 @@ class Constraints:
     def landed(self) -> list[Constraint]:
         """Those that have landed since this was last asked; waits for those that will soon."""
         self.begin()
-        landed = [constraint for constraint in self._told if self._open.get(constraint.request.id) is constraint]
-        self._told.clear()
+        landed = [constraint for constraint in self._at_once if self._open.get(constraint.request.id) is constraint]
+        self._at_once.clear()
         until = monotonic() + PATIENCE if self._due else 0
         while self._due:
             patience = until - monotonic() if any(constraint.seconds < PATIENCE for constraint in self._due) else 0

@@ -19,7 +19,9 @@ MOST_TURNS = 5_000_000
 """Of all loops of one rendering together: about a second."""
 MOST_CHARACTERS = 1 << 26
 """Of a rendering, and of a value on the way; twice the largest body that a server takes by default."""
-_MOST_PADDING, _MOST_POWER = 1_000_000, 1000
+MOST_BITS = 1 << 16
+"""Of a product or power of whole numbers."""
+_MOST_PADDING = 1_000_000
 _WIDE = re.compile(r"\d{7}")
 _PADDINGS = ("center", "expandtabs", "ljust", "rjust", "zfill")
 _turns: ContextVar[Iterator[int]] = ContextVar("turns")
@@ -32,8 +34,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
-        self.filters |= {"_counted": _counted, "_fitting": fitting, "center": _center, "indent": _indent}
-        self.filters["format"] = _format
+        self.filters |= {"_counted": _counted, "_fitting": _fitting}
+        self.filters |= {"center": _center, "format": _format, "indent": _indent}
 
     def bounded(self, source: str) -> jinja2.Template:
         """Raises TemplateSyntaxError."""
@@ -42,21 +44,21 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return jinja2.Template.from_code(self, self.compile(tree), self.make_globals(None))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*":
-            _within(_size(left) * right if isinstance(right, int) else _size(right) * left if _size(right) else 0)
-        elif operator == "**":
-            _within(MOST_CHARACTERS * (abs(right) > _MOST_POWER) + 1)
-        elif isinstance(left, str):
-            _within(MOST_CHARACTERS * (bool(_WIDE.search(left)) or "*" in left) + 1)
+        if operator == "%":
+            _refuse_if(isinstance(left, str) and _is_wide(left))
+        elif isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
+            _refuse_if(bits > MOST_BITS)
+        elif operator == "*":
+            _refuse_if(_product_size(left, right) > MOST_CHARACTERS)
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps str.format
         text = getattr(method, "__self__", None)
         if isinstance(text, str):
-            name = method.__name__
-            wide = name in _PADDINGS and any(isinstance(each, int) and each > _MOST_PADDING for each in args)
-            _within(MOST_CHARACTERS * (wide or (name.startswith("format") and bool(_WIDE.search(text)))) + 1)
+            _refuse_if(method.__name__ in _PADDINGS and any(map(_is_padding, args)))
+            _refuse_if(method.__name__ in ("format", "format_map") and _is_wide(text))
         return super().call(__context, __obj, *args, **kwargs)
 
 
@@ -67,13 +69,12 @@ def rendered(template: jinja2.Template, told: dict[str, Any]) -> str:
     for piece in template.generate(told):
         pieces.append(piece)
         size += len(piece)
-        _within(size)
+        _refuse_if(size > MOST_CHARACTERS)
     return "".join(pieces)
 
 
-def fitting(value: Any) -> Any:
-    """A value that is not too large."""
-    _within(_size(value))
+def _fitting(value: Any) -> Any:
+    _refuse_if(_size(value) > MOST_CHARACTERS)
     return value
 
 
@@ -108,8 +109,8 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
         yield value
 
 
-def _within(size: int) -> None:
-    if size > MOST_CHARACTERS:
+def _refuse_if(too_large: bool) -> None:
+    if too_large:
         raise jinja2.TemplateError("it makes something too large")
 
 
@@ -117,14 +118,31 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, str | list | tuple | dict) else 0
 
 
+def _product_size(left: Any, right: Any) -> int:
+    """Of a sequence that is repeated; 0 of what is none."""
+    times = left if isinstance(left, int) else right
+    return (_size(left) + _size(right)) * times if isinstance(times, int) else 0
+
+
+def _is_wide(form: str) -> bool:
+    """Whether it may pad to a width of seven digits, or of an argument."""
+    return "*" in form or bool(_WIDE.search(form))
+
+
+def _is_padding(width: Any) -> bool:
+    return isinstance(width, int) and width > _MOST_PADDING
+
+
 def _center(value: str, width: int = 80) -> str:
-    return do_center(value, min(width, _MOST_PADDING))
+    _refuse_if(_is_padding(width))
+    return do_center(value, width)
 
 
 def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    return do_indent(text, min(width, _MOST_PADDING) if isinstance(width, int) else width, first, blank)
+    _refuse_if(_is_padding(width))
+    return do_indent(text, width, first, blank)
 
 
 def _format(text: str, *values: Any, **named: Any) -> str:
-    _within(MOST_CHARACTERS * (bool(_WIDE.search(text)) or "*" in text) + 1)
+    _refuse_if(_is_wide(text))
     return do_format(text, *values, **named)

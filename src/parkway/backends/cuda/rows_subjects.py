@@ -4,13 +4,14 @@ There is one way to compute them, whose warps depend on the width: a model whose
 are wide, and one row is a stranger's, of infinities and NaN.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import torch
 
 from parkway.backends import HeadNorms, Rope
+from parkway.backends.bit_check import Config
 from parkway.backends.cuda.attention_subjects import Shape
 from parkway.backends.cuda.rows import rms_norm, rope_and_write
 from parkway.plan.step import PAGE_TOKENS
@@ -18,85 +19,61 @@ from parkway.plan.step import PAGE_TOKENS
 ROWS, STRANGER, EPSILON = 70, 35, 1e-6
 
 
-class OnlyWay(NamedTuple):
-    """Of computing a row."""
-
-    number: int = 0
-
-
 @dataclass(frozen=True, slots=True)
-class NormSubject:
-    """x and residual bf16 [rows, width], weight float32 [width]."""
+class RowsSubject:
+    """`compute` makes bf16 [rows, ..] of some of the rows, in the only way that there is."""
 
-    x: torch.Tensor
-    residual: torch.Tensor
-    weight: torch.Tensor
-    name: str = "norm"
-    candidates: Sequence[OnlyWay] = (OnlyWay(),)
+    name: str
+    compute: Callable[[slice], torch.Tensor]
+    candidates: Sequence[Config] = ((0,),)
+    rows: int = ROWS
 
-    @property
-    def rows(self) -> int:
-        return len(self.x)
-
-    def suits(self, config: OnlyWay, rows: int) -> bool:
+    def suits(self, config: Config, rows: int) -> bool:
         return True
 
-    def output(self, config: OnlyWay, rows: slice) -> torch.Tensor:
-        """The bits of those rows, with the residual and without, int16 [rows, 2 x width]."""
-        x, residual = self.x[rows], self.residual[rows]
-        made = [rms_norm(x, self.weight, EPSILON), rms_norm(x, self.weight, EPSILON, residual)]
-        return torch.cat(made, dim=1).view(torch.int16)
+    def output(self, config: Config, rows: slice) -> torch.Tensor:
+        return self.compute(rows).view(torch.int16)
 
 
-@dataclass(frozen=True, slots=True)
-class RopeSubject:
-    """Rows of one chat: row r is at position r. qkv bf16 [rows, (heads + 2 kv_heads) x head_dim]; norms of heads."""
-
-    shape: Shape
-    qkv: torch.Tensor
-    norms: HeadNorms
-    name: str = "rope and write"
-    candidates: Sequence[OnlyWay] = (OnlyWay(),)
-
-    @property
-    def rows(self) -> int:
-        return len(self.qkv)
-
-    def suits(self, config: OnlyWay, rows: int) -> bool:
-        return True
-
-    def output(self, config: OnlyWay, rows: slice) -> torch.Tensor:
-        """The bits of what q became and of what was written as k and v, with both pairs of a rope, int16 [rows, ..]."""
-        ways = (Rope(10000.0, self.shape.head_dim, pairs) for pairs in ("neighbours", "halves"))
-        return torch.cat([part for rope in ways for part in self._computed(rope, rows)], dim=1).view(torch.int16)
-
-    def _computed(self, rope: Rope, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        heads, kv_heads, head_dim = self.shape[:3]
-        device, pages = self.qkv.device, -(-self.rows // PAGE_TOKENS)
-        q, k, v = self.qkv[rows].clone().split([heads * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=1)
-        lanes = (pages, 1, 2, kv_heads, PAGE_TOKENS, head_dim)
-        pool = torch.full(lanes, torch.nan, dtype=torch.bfloat16, device=device)
-        positions = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=device)
-        slots = torch.zeros_like(positions)
-        tables = torch.arange(pages, dtype=torch.int32, device=device)[None]
-        turns = torch.from_numpy(rope.turns(self.rows)).to(device)
-        made = rope_and_write(q, k, v, turns, positions, slots, tables, pool, 0, rope, self.norms)
-        written = pool[:, 0].permute(0, 3, 1, 2, 4).reshape(pages * PAGE_TOKENS, -1)[rows]
-        return made, written
-
-
-def subjects(device: torch.device, seed: int, shapes: Sequence[Shape]) -> list[NormSubject | RopeSubject]:
+def subjects(device: torch.device, seed: int, shapes: Sequence[Shape]) -> list[RowsSubject]:
     """Of each width and each kind of heads that a model's attention has."""
     chance = torch.Generator(device).manual_seed(seed)
-    made: list[NormSubject | RopeSubject] = []
+    made: list[RowsSubject] = []
     for heads, kv_heads, head_dim in dict.fromkeys(shape[:3] for shape in shapes):
-        width = heads * head_dim
-        made.append(NormSubject(_wide(chance, width), _wide(chance, width), _wide(chance, width)[0].float()))
-        norms = HeadNorms(_wide(chance, head_dim)[0].float(), _wide(chance, head_dim)[0].float(), EPSILON)
-        made.append(
-            RopeSubject(Shape(heads, kv_heads, head_dim), _wide(chance, (heads + 2 * kv_heads) * head_dim), norms)
-        )
+        x, residual, weight = (_wide(chance, heads * head_dim) for _ in range(3))
+        made.append(RowsSubject("norm", partial(_normed, x, residual, weight[0].float())))
+        q_norm, k_norm = (_wide(chance, head_dim)[0].float() for _ in range(2))
+        qkv = _wide(chance, (heads + 2 * kv_heads) * head_dim)
+        turned = partial(_turned, Shape(heads, kv_heads, head_dim), qkv, HeadNorms(q_norm, k_norm, EPSILON))
+        made.append(RowsSubject("rope and write", turned))
     return made
+
+
+def _normed(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Without the residual and with it, [rows, 2 x width]."""
+    x, residual = x[rows], residual[rows]
+    return torch.cat([rms_norm(x, weight, EPSILON), rms_norm(x, weight, EPSILON, residual)], dim=1)
+
+
+def _turned(shape: Shape, qkv: torch.Tensor, norms: HeadNorms, rows: slice) -> torch.Tensor:
+    """What q became and what was written as k and v, with either pairs of a rope. Row r is at position r of a chat."""
+    ways = (Rope(10000.0, shape.head_dim, pairs) for pairs in ("neighbours", "halves"))
+    return torch.cat([part for rope in ways for part in _written(shape, qkv, norms, rope, rows)], dim=1)
+
+
+def _written(
+    shape: Shape, qkv: torch.Tensor, norms: HeadNorms, rope: Rope, rows: slice
+) -> tuple[torch.Tensor, torch.Tensor]:
+    heads, kv_heads, head_dim = shape[:3]
+    device, pages = qkv.device, -(-len(qkv) // PAGE_TOKENS)
+    q, k, v = qkv[rows].clone().split([heads * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=1)
+    lanes = (pages, 1, 2, kv_heads, PAGE_TOKENS, head_dim)
+    pool = torch.full(lanes, torch.nan, dtype=torch.bfloat16, device=device)
+    positions = torch.arange(rows.start, rows.stop, dtype=torch.int32, device=device)
+    tables = torch.arange(pages, dtype=torch.int32, device=device)[None]
+    turns = torch.from_numpy(rope.turns(len(qkv))).to(device)
+    made = rope_and_write(q, k, v, turns, positions, torch.zeros_like(positions), tables, pool, 0, rope, norms)
+    return made, pool[:, 0].permute(0, 3, 1, 2, 4).reshape(pages * PAGE_TOKENS, -1)[rows]
 
 
 def _wide(chance: torch.Generator, width: int) -> torch.Tensor:
